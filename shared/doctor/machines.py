@@ -50,12 +50,13 @@ def capacities(seen: Snapshot) -> Iterator[Capacity]:
 def check_disks(seen: Snapshot) -> Iterator[Finding]:
     for service, member, machine in _machines(seen):
         free, full_in_s = machine.disk_free_bytes, machine.full_in_s
-        grows = full_in_s is not None and full_in_s < _DUE_S
-        if grows or free < max(_SPARE_BYTES, machine.stores_bytes // _SPARE):
+        nearly = free < max(_SPARE_BYTES, machine.stores_bytes // _SPARE)
+        if nearly or (full_in_s is not None and full_in_s < _DUE_S):
+            soon = "is nearly full" if nearly or full_in_s is None else f"will be full in {full_in_s / 3600:,.0f} h"
             yield Finding(
                 Severity.URGENT if free < _LAST_BYTES else Severity.WARNING,
                 "worker.disk",
-                f"the disk with the stores of {member.url} of {service} is nearly full",
+                f"the disk with the stores of {member.url} of {service} {soon}",
                 f"{_size(free)} of {_size(machine.disk_bytes)} are free, and its stores have "
                 f"{_size(machine.stores_bytes)}"
                 + (f"; as they grow now, they fill it in {full_in_s / 3600:,.0f} h" if full_in_s is not None else ""),

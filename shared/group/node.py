@@ -168,7 +168,7 @@ class WorkerNode:
     def _machine(self, replicas: Sequence[ReplicaStatus]) -> Machine:
         size = sum(each.size_bytes or 0 for each in replicas)
         found = machine(self.settings.data_dir, size)
-        held = [(each.table, each.partition, each.restored) for each in replicas]
+        held = [(each.table, each.partition, each.restored, each.size_bytes is None) for each in replicas]
         full_in_s = self._growth.full_in_s(time.monotonic(), found.disk_free_bytes, size, held)
         return found.model_copy(update={"full_in_s": full_in_s})
 

@@ -158,6 +158,8 @@ def _of_replicas(replicas: Iterable[ReplicaStatus]) -> Iterator[Metric]:
 def _of_machine(machine: Machine) -> Iterator[Metric]:
     yield _gauge("onefold_disk_bytes", "Size of the disk with the stores", machine.disk_bytes)
     yield _gauge("onefold_disk_free_bytes", "What is left of it", machine.disk_free_bytes)
+    if machine.full_in_s is not None:
+        yield _gauge("onefold_disk_full_seconds", "Until the stores fill it, if they grow", machine.full_in_s)
     if machine.memory_limit_bytes is not None:
         limit = "What the process may have in memory: its container's limit, or all of the machine's"
         yield _gauge("onefold_memory_limit_bytes", limit, machine.memory_limit_bytes)

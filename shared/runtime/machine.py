@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from shared.runtime.status import Machine
 _PROC = Path("/proc/self")
 _GROUPS = Path("/sys/fs/cgroup")
 _HOUR_S, _DAY_S = 3_600.0, 86_400.0
+_MUCH = 10  # such a part of what is free: before a compaction files take more for a while
 
 
 def machine(data_dir: Path, stores_bytes: int) -> Machine:
@@ -52,18 +54,25 @@ def _limits(proc: Path, groups: Path) -> Iterator[int]:
 
 
 class Growth:
-    """How fast this worker's stores grow, over a day at most, as far as anybody asks."""
+    """How fast this worker's stores grow, over the last day at most, as far as anybody asks."""
 
     def __init__(self) -> None:
-        self._since: tuple[float, int, Collection[object]] | None = None
+        self._held: Collection[object] = ()
+        self._hourly: deque[tuple[float, int]] = deque()  # the stores' size at a time
 
     def full_in_s(self, now: float, free_bytes: int, stores_bytes: int, held: Collection[object]) -> float | None:
-        """Until they fill the disk; None unless they grow, or before they have been seen for an hour.
+        """Until they fill the disk; None unless they grow much, or before they have been seen for an hour.
 
         held: what has to be the same all the time: partitions that come, or are being restored, are no growth.
         """
-        if self._since is None or self._since[2] != held or now - self._since[0] > _DAY_S:
-            self._since = now, stores_bytes, held
-        began, at_first, _ = self._since
+        if held != self._held:
+            self._held = held
+            self._hourly.clear()
+        if not self._hourly or now - self._hourly[-1][0] >= _HOUR_S:
+            self._hourly.append((now, stores_bytes))
+        while now - self._hourly[0][0] > _DAY_S:
+            self._hourly.popleft()
+        began, at_first = self._hourly[0]
         grown = stores_bytes - at_first
-        return round(free_bytes * (now - began) / grown) if grown > 0 and now - began >= _HOUR_S else None
+        much = grown > 0 and grown * _MUCH >= free_bytes
+        return round(free_bytes * (now - began) / grown) if much and now - began >= _HOUR_S else None

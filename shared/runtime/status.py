@@ -81,7 +81,7 @@ class Trouble(BaseModel):
 class Machine(BaseModel):
     """What a worker has of its machine. memory_bytes: of its process, in RAM; memory_limit_bytes: what that may become
     before the process is killed. Both are null where the system does not say. disk: the one with its stores, of which
-    its own are `stores_bytes`; full_in_s: until they fill it, as they have grown for an hour or more, else null.
+    its own are `stores_bytes`; full_in_s: until they fill it, if they grew within a day by a tenth of what is free.
     """
 
     memory_bytes: int | None

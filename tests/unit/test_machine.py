@@ -63,5 +63,13 @@ def test_partitions_that_come_or_are_restored_are_no_growth() -> None:
     for at_h, stores_bytes, held in ((0, 0, ["t/0"]), (1, 5_000, ["t/0", "t/1"]), (2, 5_000, ["t/0", "t/1"])):
         assert growth.full_in_s(at_h * HOUR_S, 10_000, stores_bytes, held) is None
     assert growth.full_in_s(3 * HOUR_S, 10_000, 6_000, ["t/0", "t/1"]) == 20 * HOUR_S
-    assert growth.full_in_s(26 * HOUR_S, 10_000, 7_000, ["t/0", "t/1"]) is None  # the next day is measured
-    assert growth.full_in_s(27 * HOUR_S, 10_000, 8_000, ["t/0", "t/1"]) == 10 * HOUR_S
+
+
+def test_growth_is_that_of_the_last_day_and_compaction_is_none() -> None:
+    growth, found = Growth(), list[float | None]()
+    for at_h in range(60):
+        stores_bytes = 99 * (at_h % 2) + (200 * (at_h - 30) if at_h > 30 else 0)
+        found.append(growth.full_in_s(at_h * HOUR_S, 1_000, stores_bytes, ["t/0"]))
+    assert found[:31] == [None] * 31
+    assert None not in found[31:]
+    assert found[59] == round(1_000 * 24 * HOUR_S / (200 * 24))

@@ -27,7 +27,7 @@ BEHIND = {"lag_records": 1, "lag_seconds": 1.0}
 REPLICA = ReplicaStatus(
     table="t", partition=0, role="active", restored=True, position=0, target=0, to_restore=0, size_bytes=1, **BEHIND
 )
-MACHINE = Machine(memory_bytes=1, memory_limit_bytes=2, disk_bytes=3, disk_free_bytes=2, stores_bytes=1)
+MACHINE = Machine(memory_bytes=1, memory_limit_bytes=2, disk_bytes=3, disk_free_bytes=2, stores_bytes=1, full_in_s=9)
 SOURCE = SourceStatus(topic="t", partition=0, position=0, **BEHIND)
 
 

@@ -56,7 +56,10 @@ def test_a_machine_with_little_room_is_named(machine: dict[str, int], code: str,
 
 
 def test_a_disk_is_told_when_it_will_be_full_at_the_present_growth() -> None:
-    assert only(on({"full_in_s": 95 * 3600})).evidence.endswith("; as they grow now, they fill it in 95 h")
+    soon = only(on({"full_in_s": 95 * 3600}))
+    assert soon.evidence.endswith("; as they grow now, they fill it in 95 h")
+    assert soon.what.endswith("will be full in 95 h")
+    assert only(on({"full_in_s": 95 * 3600, "disk_free_bytes": GIB - 1})).what.endswith("is nearly full")
 
 
 def test_another_worker_is_a_cure_only_while_it_would_get_partitions() -> None:
