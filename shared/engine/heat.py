@@ -20,41 +20,54 @@ WINDOW_S = 5.0
 SLICES = 5_000  # of a window, of which one record stands for all
 MANY_KEYS = 5_000  # of a window: one that is hot is among the first
 ENOUGH = 20  # records that were chosen: of fewer, chance would make any key look busy
+OFTEN = 3  # a key that was chosen less often is not told: one slow moment would make it look busy
 SHARE = 0.25  # of a partition's work: a key with less is not told
 
 
 @dataclass(slots=True)
 class Work:
-    """seconds: handling, without commits."""
+    """chosen: how many records stand for it. seconds: handling, without commits."""
 
+    chosen: int = 0
     records: int = 0
     size_bytes: int = 0
     seconds: float = 0.0
 
     def add(self, records: int, size_bytes: int, seconds: float) -> None:
+        self.chosen += 1
         self.records += records
         self.size_bytes += size_bytes
         self.seconds += seconds
 
+    def is_much_of(self, whole: Work) -> bool:
+        return (
+            self.records >= SHARE * whole.records
+            or self.size_bytes >= SHARE * max(1, whole.size_bytes)
+            or self.seconds >= SHARE * (whole.seconds or 1.0)
+        )
+
 
 @dataclass(slots=True)
 class _Place:
-    """The work of one partition in one window. chosen: how many records stand for it."""
+    """The work of one partition in one window. hottest: as it was found once the window was over."""
 
     work: Work = field(default_factory=Work)
-    chosen: int = 0
     keys: dict[bytes | None, Work] = field(default_factory=dict)
+    hottest: list[HotKey] | None = None
 
     def hot(self) -> list[HotKey]:
         """Keys that make up SHARE of anything, the busiest first."""
-        if self.chosen < ENOUGH:
-            return []
+        if self.hottest is None:
+            self.hottest = self._find() if self.work.chosen >= ENOUGH else []
+        return self.hottest
+
+    def _find(self) -> list[HotKey]:
         whole = Work()
         for each in self.keys.values():
             whole.add(each.records, each.size_bytes, each.seconds)
-        keys = [_share(key, work, whole) for key, work in self.keys.items()]
-        hot = [each for each in keys if max(each.of_records, each.of_bytes, each.of_time) >= SHARE]
-        return sorted(hot, key=lambda each: -each.of_time)
+        found = [each for each in self.keys.items() if each[1].chosen >= OFTEN and each[1].is_much_of(whole)]
+        found.sort(key=lambda each: -each[1].seconds)
+        return [_share(key, work, whole) for key, work in found]
 
 
 class Heat:
@@ -85,7 +98,6 @@ class Heat:
         if found is None:
             found = self._window[place] = _Place()
         size_bytes = records * len(chosen.value or b"")
-        found.chosen += 1
         found.work.add(records, size_bytes, took_s)
         key = found.keys.get(chosen.key)
         if key is None and len(found.keys) < MANY_KEYS:
@@ -96,8 +108,10 @@ class Heat:
 
     def _turn(self, now: float) -> None:
         """The next window begins."""
-        self._every = max(1, sum(each.chosen for each in self._window.values()) * self._every // SLICES)
+        self._every = max(1, sum(each.work.chosen for each in self._window.values()) * self._every // SLICES)
         self._last, self._last_s, self._ended = self._window, now - self._began, now
+        if self._last_s > 2 * WINDOW_S:
+            self._last = {}  # most of it was long ago
         self._window, self._began = {}, now
 
     def load(self, place: Partition) -> Load | None:

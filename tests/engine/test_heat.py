@@ -86,6 +86,33 @@ def test_no_key_is_hot_among_many_or_few() -> None:
     assert (load.hot, load.records_per_s) == ([], round((ENOUGH - 1) / WINDOW_S, 3))
 
 
+def test_one_slow_moment_makes_no_key_hot() -> None:
+    """As when the process waits for a processor: it is in one record, which stands for 50."""
+    clock = Clock()
+    heat = Heat(clock)
+    for number in range(2_500):
+        alone_s = 0.060 if number == 7 else 0.00002
+        heat.note(PLACE, _record(b"key-%d" % number), 50, alone_s, 0.001 + alone_s)
+    assert _hot(heat, clock) == []
+
+
+def test_of_many_keys_only_the_hot_are_looked_at_and_once_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status` is asked on the engine's loop, by many."""
+    clock, made = Clock(), list[HotKey]()
+    heat = Heat(clock)
+
+    def noted(**shares: Any) -> HotKey:
+        made.append(HotKey(**shares))
+        return made[-1]
+
+    monkeypatch.setattr("shared.engine.heat.HotKey", noted)
+    for number in range(10_000):
+        _handled(heat, PLACE, b"busy" if number % 2 else b"key-%d" % (number % 1_000))
+    _hot(heat, clock)
+    heat.load(PLACE)
+    assert [each.key for each in made] == ["busy"]
+
+
 def test_keys_that_take_turns_are_all_the_same_whatever_the_length_of_a_slice() -> None:
     """As a fixed place within each slice would not see it: always the same key would stand for all."""
     clock, keys = Clock(), cycle([b"key-%d" % number for number in range(10)])
@@ -122,7 +149,9 @@ def test_what_was_long_ago_is_no_load_but_counts() -> None:
     assert heat.load(PLACE) is not None
     clock.now += 2 * WINDOW_S + 1
     assert heat.load(PLACE) is None
-    assert (heat.totals[PLACE].records, heat.totals[PLACE].seconds) == (2, 0.002)
+    _handled(heat, PLACE, b"key")  # which ends a long window
+    assert heat.load(PLACE) is None
+    assert (heat.totals[PLACE].records, heat.totals[PLACE].seconds) == (3, 0.003)
 
 
 def test_ids_of_any_bytes_are_shown() -> None:
