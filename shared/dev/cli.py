@@ -271,11 +271,12 @@ def grant_(
     ] = None,
 ) -> None:
     """Allow the principal named after each service what it needs on the brokers, by rules from what it declares."""
-    services, bootstrap = load_services(), load_settings().bootstrap
+    services, settings = load_services(), load_settings()
     if passwords:
         names = [each.topology.service for each in services]
-        create_principals({name: _password(passwords / name) for name in names}, bootstrap)
-    print(f"{grant(services, bootstrap)} rules are in force")
+        found = {name: _password(passwords / name) for name in names}
+        create_principals(found, settings.bootstrap, settings.kafka_mechanism)
+    print(f"{grant(services, settings.bootstrap)} rules are in force")
 
 
 def _password(file: Path) -> str:

@@ -22,9 +22,15 @@ from confluent_kafka.admin import (
 from shared.kafka.access import client_config
 from shared.kafka.transactions import producer_id
 from shared.operations.provision import ProvisionError
+from shared.runtime.settings import SCRAM, Mechanism
 from shared.topology.declaration import Service
 from shared.topology.topics import Topic, Topology
 
+MECHANISMS: Mapping[Mechanism, ScramMechanism] = {
+    "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
+    "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
+}
+"""Whose principals the brokers know by themselves."""
 _ITERATIONS = 4096  # of the hash; the least Kafka takes, and enough for a random password
 
 
@@ -40,9 +46,12 @@ def grant(services: Iterable[Service], bootstrap: str) -> int:
     return len(rules)
 
 
-def create_principals(passwords: Mapping[str, str], bootstrap: str) -> None:
+def create_principals(passwords: Mapping[str, str], bootstrap: str, mechanism: Mechanism = SCRAM) -> None:
     """Creates these principals on the brokers, with these passwords. Raises ProvisionError."""
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, _ITERATIONS)
+    if mechanism not in MECHANISMS:
+        fix = "create them where its brokers look, and `grant` without --passwords"
+        raise ProvisionError(f"{mechanism} has no principals on the brokers; fix: {fix}")
+    info = ScramCredentialInfo(MECHANISMS[mechanism], _ITERATIONS)
     changes: list[UserScramCredentialAlteration] = [
         UserScramCredentialUpsertion(name, info, password.encode()) for name, password in passwords.items()
     ]

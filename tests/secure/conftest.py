@@ -23,7 +23,7 @@ from shared.dev.authority import Authority
 from shared.dev.embedded import EmbeddedKafka
 from shared.dev.issuer import DevIssuer
 from shared.dev.worker import free_port
-from shared.operations.acls import create_principals, grant
+from shared.operations.acls import MECHANISMS, create_principals, grant
 from shared.operations.provision import load_services, load_topologies, provision
 from shared.runtime.checkout import found_services
 from shared.runtime.settings import DEV_ISSUER, SCRAM, Mechanism, Principal, Settings
@@ -140,6 +140,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     users = "".join(f" user_{name}={json.dumps(password_of(name), ensure_ascii=False)}" for name in found_services())
     listeners = {
         "SECURE": Listener(certificate),
+        "SECURE256": Listener(certificate, "SCRAM-SHA-256"),
         "PLAIN": Listener(certificate, "PLAIN", LOGIN.format(module="plain.PlainLoginModule", options=users)),
         "TOKENS": by_token(certificate, issuer),
         "EXPIRED": Listener(expired),
@@ -152,7 +153,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         topologies = load_topologies()
         provision(topologies, Settings(bootstrap=kafka.bootstrap))
         grant(load_services(), kafka.bootstrap)
-        create_principals({each.service: password_of(each.service) for each in topologies}, kafka.bootstrap)
+        passwords = {each.service: password_of(each.service) for each in topologies}
+        for mechanism in MECHANISMS:
+            create_principals(passwords, kafka.bootstrap, mechanism)
         yield Secured(
             kafka.address("SECURE"),
             {listener.mechanism: kafka.address(name) for name, listener in listeners.items() if name != "EXPIRED"},

@@ -136,7 +136,7 @@ def test_a_refused_commit_says_which_right_to_grant(
         write()
 
 
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "PLAIN", "OAUTHBEARER"])
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"])
 def test_a_worker_does_its_work_as_its_principal(mechanism: Mechanism, secured: Secured, tmp_path: Path) -> None:
     access = {"bootstrap": secured.addresses[mechanism], "kafka_mechanism": mechanism}
     access |= {"kafka_token_url": secured.tokens} if mechanism == "OAUTHBEARER" else {}

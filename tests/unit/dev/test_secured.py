@@ -20,7 +20,8 @@ from shared.dev.authority import Authority
 from shared.dev.issuer import DevIssuer
 from shared.dev.secured import make_secrets
 from shared.dev.stages import StageFailed
-from shared.operations.acls import rules_of
+from shared.operations.acls import create_principals, rules_of
+from shared.operations.provision import ProvisionError
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.runtime.settings import load_settings
 from shared.topology.declaration import Service
@@ -91,17 +92,26 @@ def test_a_principal_is_made_with_the_password_its_worker_reads(
 ) -> None:
     made: dict[str, str] = {}
     monkeypatch.setattr(cli, "load_services", lambda: [Service(TOPOLOGY)])
-    monkeypatch.setattr(cli, "create_principals", lambda passwords, _: made.update(passwords))
+    monkeypatch.setattr(
+        cli, "create_principals", lambda passwords, _, mechanism: made.update(passwords, mechanism=mechanism)
+    )
     monkeypatch.setattr(cli, "grant", lambda *_: 1)
     file = tmp_path / TOPOLOGY.service
     file.write_text("a word\n")  # with the line end that an editor adds
     ca = tmp_path / "ca.pem"
     ca.write_bytes(Authority().certificate)
     monkeypatch.setenv("ONEFOLD_KAFKA_USER", TOPOLOGY.service)
+    monkeypatch.setenv("ONEFOLD_KAFKA_MECHANISM", "SCRAM-SHA-256")
     monkeypatch.setenv("ONEFOLD_KAFKA_CA", str(ca))
     monkeypatch.setenv("ONEFOLD_KAFKA_PASSWORD_FILE", str(file))
     CliRunner().invoke(cli.cli, ["grant", "--passwords", str(tmp_path)], catch_exceptions=False)
-    assert made == {TOPOLOGY.service: load_settings().kafka_password.get_secret_value()}
+    password = load_settings().kafka_password.get_secret_value()
+    assert made == {TOPOLOGY.service: password, "mechanism": "SCRAM-SHA-256"}
+
+
+def test_no_principal_is_made_that_no_client_would_be() -> None:
+    with pytest.raises(ProvisionError, match=r"PLAIN has no principals on the brokers; fix: .*without --passwords"):
+        create_principals({"accounts": "pw"}, "127.0.0.1:1", "PLAIN")
 
 
 def test_a_password_file_that_is_empty_is_named(tmp_path: Path) -> None:
