@@ -96,7 +96,16 @@ def main(verb: str, *arguments: str) -> None:
 
 
 def _verify(arguments: Sequence[str]) -> NoReturn:
-    """Runs all checks, whatever fails, and with `--tests` the tests of `check`; says the verdict, and exits."""
+    """Runs all checks, whatever fails, and with `--tests` the tests of `check`; says the verdict, and exits.
+
+    With 2 if it is asked for what it would not do: a program that misspells `--json` reads no text as its verdict.
+    """
+    unknown = [each for each in arguments if each == _ACCEPT or (_TESTS not in arguments and each != _JSON)]
+    if unknown:
+        sys.stderr.write(
+            f"verify does not know {' '.join(unknown)}; fix: give --json, or --tests and what is pytest's\n"
+        )
+        sys.exit(2)
     checks = [*_STATIC, *([_tests(arguments)] if _TESTS in arguments else [])]
     found = [_verdict(check) for check in checks]
     ok = all(each.ok for each in found)

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from shared.dev.locks import LOCKS
 from shared.runtime.checkout import CHECKOUT
 
-_PIN = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
+_PIN = re.compile(r"^([\w.-]+)(?:==| @ )(\S+)", re.MULTILINE)
 
 
 def unlocked(root: Path) -> list[str]:
@@ -27,7 +27,16 @@ def unlocked(root: Path) -> list[str]:
 def _asked(project: Mapping[str, Any], selection: tuple[str, ...]) -> Iterator[Requirement]:
     tables = {"--extra": project["project"]["optional-dependencies"], "--group": project["dependency-groups"]}
     for option, _, name in (each.partition("=") for each in selection):
-        yield from map(Requirement, tables[option][name])
+        yield from _entries(tables[option], name)
+
+
+def _entries(table: Mapping[str, Any], name: str) -> Iterator[Requirement]:
+    """Those of the groups that it includes, too; without what is not for this interpreter and system."""
+    for each in table[name]:
+        if isinstance(each, Mapping):
+            yield from _entries(table, each["include-group"])
+        elif (found := Requirement(each)).marker is None or found.marker.evaluate():
+            yield found
 
 
 def _unlocked(root: Path, lock: str, asked: list[Requirement]) -> Iterator[str]:
@@ -35,7 +44,7 @@ def _unlocked(root: Path, lock: str, asked: list[Requirement]) -> Iterator[str]:
     pins = {canonicalize_name(name): version for name, version in _PIN.findall(file.read_text())}
     for each in asked:
         found = pins.get(canonicalize_name(each.name))
-        if found is None or not each.specifier.contains(found, prereleases=True):
+        if found is None or (each.url is None and not each.specifier.contains(found, prereleases=True)):
             yield f"{file.name} has {each.name} {found or 'not at all'}, and pyproject.toml wants {each}"
 
 

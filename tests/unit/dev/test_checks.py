@@ -122,8 +122,34 @@ def test_the_verdict_includes_the_tests_when_asked(
     assert run_with(monkeypatch, {"pytest": (0, "9 passed")}, "--tests") == 0
 
 
+@pytest.mark.parametrize("arguments", [["--jsn"], ["tests/unit"], ["--json", "--accept", "--tests"]])
+def test_verify_refuses_what_it_would_not_do(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_with(monkeypatch, {}, *arguments) == 2
+    told = capsys.readouterr()
+    assert (told.out, "fix: " in told.err) == ("", True)
+
+
 def test_the_locks_hold_what_pyproject_toml_asks_for() -> None:
     assert unlocked(CHECKOUT) == []
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "\"tomli>=2; python_version < '3.11'\"",
+        '"ours @ https://packages.example/ours-1.whl"',
+        '{include-group = "more"}',
+    ],
+)
+def test_what_is_not_for_here_by_a_url_or_of_a_group_is_locked(asked: str, tmp_path: Path) -> None:
+    shutil.copytree(CHECKOUT / "requirements", tmp_path / "requirements")
+    with (tmp_path / "requirements" / "dev.lock").open("a") as lock:
+        lock.write("ours @ https://packages.example/ours-1.whl \\\n    --hash=sha256:0\n")
+    project = (CHECKOUT / "pyproject.toml").read_text()
+    (tmp_path / "pyproject.toml").write_text(project.replace("dev = [", f"more = []\ndev = [{asked}, "))
+    assert unlocked(tmp_path) == []
 
 
 def test_a_package_that_was_changed_and_not_locked_is_told(tmp_path: Path) -> None:
