@@ -21,6 +21,7 @@ _FULL = 0.9  # of the memory limit
 class Capacity:
     """What the rows of a service take, by RocksDB's own estimates, which leave out what is not in files yet.
 
+    rows, row_bytes, largest_partition_bytes: of its own tables, the others of all, as that of history.
     each_bytes: of one worker, on average, with its standbys. alone_bytes: of the last worker, once all others are gone:
     it then owns every partition, and stands by for none.
     """
@@ -38,13 +39,15 @@ def capacities(seen: Snapshot) -> Iterator[Capacity]:
     """Of each service whose workers say it."""
     for service, told in seen.told.items():
         workers = sum(member.reachable for member in told.cluster.members)
+        machines = [member.machine for member in told.cluster.members if member.machine is not None]
         partitions = [each for table in told.cluster.tables.values() for each in table]
         known = [each.size_bytes for each in partitions if each.size_bytes is not None]
         if workers and known:
             rows, size = sum(each.rows or 0 for each in partitions), sum(known)
             copies = min(1 + seen.settings.standbys, workers)
-            each_bytes = size * copies // workers
-            yield Capacity(service, workers, rows, size / max(1, rows), max(known), each_bytes, size)
+            alone_bytes = max(size, sum(each.active_bytes or 0 for each in machines))
+            each_bytes = alone_bytes * copies // workers
+            yield Capacity(service, workers, rows, size / max(1, rows), max(known), each_bytes, alone_bytes)
 
 
 def check_disks(seen: Snapshot) -> Iterator[Finding]:
@@ -92,9 +95,9 @@ def check_capacity(seen: Snapshot) -> Iterator[Finding]:
                 Severity.WARNING,
                 "worker.small",
                 f"{len(short)} workers of {each.service} can't hold its rows alone",
-                f"all rows take {_size(each.alone_bytes)} ({each.rows:,} of {each.row_bytes:,.0f} bytes, the largest "
-                f"partition {_size(each.largest_partition_bytes)}), as shared now {_size(each.each_bytes)} a worker; "
-                f"{_some(short)}",
+                f"all stores take {_size(each.alone_bytes)} (rows: {each.rows:,} of {each.row_bytes:,.0f} bytes, the "
+                f"largest partition {_size(each.largest_partition_bytes)}), as shared now {_size(each.each_bytes)} a "
+                f"worker; {_some(short)}",
                 "the last worker that is left owns every partition, and would fill its disk as it restores them",
                 f"give ONEFOLD_DATA_DIR of each at least {_size(each.alone_bytes + _SPARE_BYTES)}",
             )

@@ -170,7 +170,8 @@ class WorkerNode:
         found = machine(self.settings.data_dir, size)
         held = [(each.table, each.partition, each.restored, each.size_bytes is None) for each in replicas]
         full_in_s = self._growth.full_in_s(time.monotonic(), found.disk_free_bytes, size, held)
-        return found.model_copy(update={"full_in_s": full_in_s})
+        active_bytes = sum(each.size_bytes or 0 for each in replicas if each.role == "active")
+        return found.model_copy(update={"full_in_s": full_in_s, "active_bytes": active_bytes})
 
     def _replica(self, tp: TopicPartition, replica: Replica, now: float) -> ReplicaStatus:
         per_s, (rows, size_bytes) = replica.restored_per_s, _size(replica)

@@ -82,6 +82,7 @@ class Machine(BaseModel):
     """What a worker has of its machine. memory_bytes: of its process, in RAM; memory_limit_bytes: what that may become
     before the process is killed. Both are null where the system does not say. disk: the one with its stores, of which
     its own are `stores_bytes`; full_in_s: until they fill it, if they grew within a day by a tenth of what is free.
+    active_bytes: of those, what no standby has; null from an older worker.
     """
 
     memory_bytes: int | None
@@ -90,6 +91,7 @@ class Machine(BaseModel):
     disk_free_bytes: int
     stores_bytes: int
     full_in_s: float | None = None
+    active_bytes: int | None = None
 
 
 class Status(BaseModel):

@@ -94,6 +94,8 @@ def test_what_rows_take_is_told_by_row_partition_and_worker() -> None:
     (small,) = examine(on({"disk_free_bytes": 2 * GIB, "stores_bytes": 4 * GIB}))
     assert "8,000,000 of 1,074 bytes, the largest partition 1.0 GiB), as shared now 8.0 GiB a worker" in small.evidence
     assert small.cure.endswith("at least 9.0 GiB")
+    (indexed,) = capacities(on({"active_bytes": 50 * GIB}))  # with an index of history, which no table shows
+    assert (indexed.rows, indexed.alone_bytes, indexed.each_bytes) == (8_000_000, 50 * GIB, 50 * GIB)
 
 
 def test_a_worker_that_is_alone_holds_all_rows_already() -> None:
