@@ -33,9 +33,14 @@ class RequestMetrics:
         lines = Counter(
             "onefold_http_lines", "Commands answered that came on lines", ("route", "status"), registry=registry
         )
+
+        def begun(method: str, route: str) -> Histogram:
+            self.requests(method, route, 500)  # at 0: an alert sees a series rise, not begin
+            return seconds.labels(method, route)
+
         # no more entries than there are routes; `labels` itself builds strings and takes a lock each time
         self.requests = cache(requests.labels)
-        self.seconds = cache(seconds.labels)
+        self.seconds = cache(begun)
         self.lines = cache(lines.labels)
         self.in_progress = Gauge("onefold_http_requests_in_progress", "Requests being answered", registry=registry)
 

@@ -38,6 +38,9 @@ async def test_requests_are_counted_by_route_never_by_path(http: httpx.AsyncClie
     assert found["onefold_http_requests_total", "GET", "/accounts/{account_id}", "200"] == 1
     assert found["onefold_http_requests_total", "GET", "/accounts/{account_id}", "404"] == 1
     assert found["onefold_http_requests_total", "GET", "none", "404"] == 1
+    assert (
+        found["onefold_http_requests_total", "GET", "/accounts/{account_id}", "500"] == 0
+    )  # so that the first is a rise
     assert (("process_resident_memory_bytes",) in found) == (sys.platform == "linux")
     assert ("python_gc_collections_total", "2") in found
     assert found["onefold_http_request_seconds_count", "POST", "/accounts/{account_id}"] == 3
