@@ -144,8 +144,9 @@ def test_a_worker_does_its_work_as_its_principal(mechanism: Mechanism, secured: 
     worker = Worker("accounts", "1", settings, tmp_path / "worker.log")
     try:
         worker.start()
-        assert httpx.post(f"{worker.url}/accounts/a-1", timeout=TIMEOUT_S).status_code == 201
-        assert httpx.get(f"{worker.url}/accounts/a-1", timeout=TIMEOUT_S).json()["phase"] == "open"
+        account = f"{worker.url}/accounts/{mechanism}"
+        assert httpx.post(account, timeout=TIMEOUT_S).status_code == 201
+        assert httpx.get(account, timeout=TIMEOUT_S).json()["phase"] == "open"
     finally:
         worker.stop()
 
