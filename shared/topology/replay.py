@@ -41,7 +41,8 @@ class Replay:
 
     again: topics that are read from their first record, once the tables are empty. skipped: topics of copies, read from
     their present end, because the copies are written again behind it. passing: processors
-    that read one of these, too, but go on where they stand in it, and pass over what lies before.
+    that read one of these, too, but go on where they stand in it, and pass over what lies before. makers: those that
+    make the copies again; they pass over as much, until the existing copies are skipped.
     """
 
     tables: tuple[Table, ...]
@@ -49,13 +50,14 @@ class Replay:
     again: tuple[Topic, ...]
     skipped: tuple[Topic, ...] = ()
     passing: tuple[tuple[Topic, str], ...] = ()
+    makers: tuple[tuple[Topic, str], ...] = ()
 
 
 def replay_of(topology: Topology, readers: Iterable[Replayable], table: str | None, *, copies: bool = False) -> Replay:
     """The replay of one table from its own source, with all that it is joined with; for None, of all tables from all
     sources except topics of copies.
 
-    copies: of one table from what is copied for it, with all tables that such copies feed.
+    copies: of one table from what is copied for it, with all tables that whoever copies there feeds, and so on.
 
     Raises NotReplayable.
     """
@@ -87,8 +89,7 @@ def _of_one(topology: Topology, readers: Sequence[Replayable], table: Table) -> 
 
 
 def _of_copies(topology: Topology, readers: Sequence[Replayable], table: Table) -> Replay:
-    makers = [reader for reader in readers if table.source in reader.copies]
-    targets = tuple(dict.fromkeys(target for maker in makers for target in maker.copies))
+    makers, targets = _makers(readers, table.source)
     if not makers or _passing(readers, targets):
         what = f"{topology.service} copies nothing to" if not makers else "what a Rekey or a policy reads again is in"
         raise NotReplayable(f"{what} {_names(targets or [table.source])}; leave out `--copies`")
@@ -97,7 +98,18 @@ def _of_copies(topology: Topology, readers: Sequence[Replayable], table: Table) 
     beside = [source for source in sources if source not in targets]
     again = tuple(dict.fromkeys([*(maker.source for maker in makers), *beside]))
     others = [reader for reader in readers if reader not in makers]
-    return Replay(tables, tuple(sources), again, skipped=targets, passing=_passing(others, again))
+    passing, copying = _passing(others, again), _passing(makers, again)
+    return Replay(tables, tuple(sources), again, skipped=targets, passing=passing, makers=copying)
+
+
+def _makers(readers: Sequence[Replayable], target: Topic) -> tuple[list[Replayable], tuple[Topic, ...]]:
+    """Those that copy to `target`, or to what one of them copies to, too; and all that they copy to."""
+    makers: list[Replayable] = []
+    targets = {target}
+    while more := [each for each in readers if each not in makers and not targets.isdisjoint(each.copies)]:
+        makers += more
+        targets.update(*(each.copies for each in more))
+    return makers, tuple(dict.fromkeys(copied for each in makers for copied in each.copies))
 
 
 def _passing(readers: Iterable[Replayable], sources: Iterable[Topic]) -> tuple[tuple[Topic, str], ...]:
@@ -116,7 +128,7 @@ def _of_all(topology: Topology, readers: Sequence[Replayable]) -> Replay:
     sources = dict.fromkeys(table.source for table in topology.tables)
     again = tuple(topic for topic in read if topic not in copies)
     # parked records are read again, too, parked copies as new records
-    return Replay(topology.all_tables(), tuple(sources), again, tuple(copies))
+    return Replay(topology.all_tables(), tuple(sources), again, tuple(copies), makers=_passing(readers, read))
 
 
 def _views(topology: Topology, readers: Iterable[Replayable]) -> dict[str, str]:

@@ -30,6 +30,7 @@ DAYS, SKUS = (Table(name, source=copies) for name, copies in zip(("days", "skus"
 FIGURES, OPENED = Table("figures", source=RESULTS), Table("opened", source=FACTS)
 TRENDS = Topology("trends", topics=(*COPIES, RESULTS), tables=(DAYS, SKUS, FIGURES))
 REKEY = RekeyProcessor(Rekey(dict.fromkeys(COPIES, lambda _: ()), source=FACTS, events=[AccountOpened]))
+MAKERS = ((FACTS, REKEY.name),)
 COPYING = [REKEY, *map(view, TRENDS.tables)]
 BESIDE = Topology("trends", topics=COPIES, tables=(OPENED,))
 
@@ -45,7 +46,7 @@ def test_one_view_reads_the_copies_that_feed_it_again() -> None:
 def test_all_views_reread_the_topics_of_other_services_and_no_copy_twice() -> None:
     sources, again = (*COPIES, RESULTS), (FACTS, RESULTS)
     found = replay_of(TRENDS, COPYING, None)
-    assert found == Replay(TRENDS.all_tables(), sources, again=again, skipped=COPIES)
+    assert found == Replay(TRENDS.all_tables(), sources, again=again, skipped=COPIES, makers=MAKERS)
 
 
 def test_an_aggregate_is_not_decided_again() -> None:
@@ -73,7 +74,9 @@ def test_what_sends_or_copies_beside_the_view_goes_on_where_it_stands() -> None:
     assert replay_of(BESIDE, readers, "opened") == Replay(
         (OPENED,), (FACTS,), again=(FACTS,), passing=((FACTS, REKEY.name),)
     )
-    assert replay_of(BESIDE, readers, None) == Replay((OPENED, BESIDE.parked), (FACTS,), again=(FACTS,), skipped=COPIES)
+    assert replay_of(BESIDE, readers, None) == Replay(
+        (OPENED, BESIDE.parked), (FACTS,), again=(FACTS,), skipped=COPIES, makers=MAKERS
+    )
 
 
 def test_a_view_of_copies_is_filled_from_what_is_copied_beside_other_copies() -> None:
@@ -84,7 +87,7 @@ def test_a_view_of_copies_is_filled_from_what_is_copied_beside_other_copies() ->
     readers = [*COPYING, own, view(table)]
     by_source(grown, readers)  # they may share a worker
     found = replay_of(grown, readers, "regions", copies=True)
-    assert found == Replay((table,), (regions,), again=(FACTS,), skipped=(regions,), passing=((FACTS, REKEY.name),))
+    assert found == Replay((table,), (regions,), (FACTS,), (regions,), passing=MAKERS, makers=((FACTS, own.name),))
     assert replay_of(grown, readers, "skus", copies=True).tables == (DAYS, SKUS)
     with pytest.raises(NotReplayable, match=r"trends copies nothing to trends.results.v1; leave out `--copies`"):
         replay_of(grown, readers, "figures", copies=True)
@@ -94,4 +97,15 @@ def test_what_is_joined_with_a_view_of_copies_is_computed_from_its_own_source() 
     both = Table.joined("both", SKUS, FIGURES)
     joining = replace(TRENDS, tables=(*TRENDS.tables, both))
     found = replay_of(joining, COPYING, "skus", copies=True)
-    assert found == Replay(joining.tables, (*COPIES, RESULTS), again=(FACTS, RESULTS), skipped=COPIES)
+    assert found == Replay(joining.tables, (*COPIES, RESULTS), again=(FACTS, RESULTS), skipped=COPIES, makers=MAKERS)
+
+
+@pytest.mark.parametrize("source", [FACTS, RESULTS])
+def test_all_that_copy_beside_each_other_copy_again(source: Topic) -> None:
+    """What one of them has copied is skipped, and the view of it emptied."""
+    beside = RekeyProcessor(Rekey({SKUS.source: lambda _: ()}, source=source, events=[AccountOpened], name="beside"))
+    found = replay_of(TRENDS, [*COPYING, beside], "days", copies=True)
+    assert found.tables == (DAYS, SKUS)
+    assert found.again == tuple(dict.fromkeys([FACTS, source]))
+    assert found.makers == (*MAKERS, (source, beside.name))
+    assert not found.passing
