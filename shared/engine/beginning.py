@@ -12,6 +12,7 @@ from shared.engine.filling import Filling
 from shared.engine.holdings import Holdings, Plan
 from shared.engine.sources import Source
 from shared.engine.versions import VersionGuard
+from shared.parking.parked import STOOD
 from shared.parking.parking import Parking
 from shared.topology.topics import Table
 
@@ -77,9 +78,11 @@ class Beginning:
             noted, present = {}, self._ends[tp]
             if late and present:
                 log.info("policies begin at the present", source=f"{tp.topic}/{tp.partition}", at=present, names=late)
-        else:  # one that is new begins where others of this source do
+        else:  # one that is new begins where others of this source do, and sends nothing of what the group has read
             present = max(noted.values(), default=0)
+        stood, sending = noted.get(STOOD, 0), [each.name for each in source.processors if not each.repeatable]
         begins = dict.fromkeys(late, present) | dict(noted)
+        begins |= {name: max(stood, begins.get(name, 0)) for name in sending}
         return {name: offset for name, offset in begins.items() if offset > source.position}
 
     def _has_rows(self, number: int, filling: Filling, table: Table) -> bool:

@@ -5,7 +5,7 @@ retention has removed, and running it again completes it. The views' own sources
 records it already includes, also in other views of that source, and what sends or copies passes over what it has
 handled, as is noted in the same transaction, which also removes what is noted of the views' rows that have ended.
 Then the changelogs are emptied. Only then, in one transaction, the topic before the copies is rewound, the copies made
-so far are skipped, and both are noted for `parity` and `rebuild`.
+so far are skipped, and both are noted for `parity` and `rebuild`; and what copies again passes over nothing any more.
 
 A changelog's records are deleted, not followed by tombstones. Compaction removes tombstones in time, so a store that
 was away for longer would keep its rows; a changelog that begins behind a store's position makes the engine wipe it.
@@ -32,6 +32,7 @@ from shared.operations.provision import set_config
 from shared.parking.parked import (
     BEGINS_ID,
     PARKED_CODEC,
+    STOOD,
     OperatorRequest,
     ended_id,
     is_noted_in,
@@ -40,7 +41,7 @@ from shared.parking.parked import (
     partition_of_id,
     processor_of_id,
 )
-from shared.parking.requests import noted_begins, operator_requests
+from shared.parking.requests import Begins, noted_begins, operator_requests
 from shared.runtime.positions import Partition
 from shared.topology.replay import Replay
 from shared.topology.topics import Cleanup, Topic, Topology
@@ -81,7 +82,8 @@ class Plan:
 
     positions: the group's present ones, which only a worker changes. moves: to its final positions. rewound: the starts
     of the views' own sources. ended: removes what is noted of their rows that have ended. notes: for `parity` and
-    `rebuild`, written to the topic `parking`. begins: rows that note who passes over what was handled before.
+    `rebuild`, written to the topic `parking`. begins: rows that note who passes over what was handled before. copying:
+    the same without those that copy again, once the copies made so far are skipped.
     """
 
     group: str
@@ -95,6 +97,7 @@ class Plan:
     parking: str
     notes: tuple[OperatorRequest, ...]
     begins: tuple[Record, ...] = ()
+    copying: tuple[Record, ...] = ()
 
 
 class Reprocessing:
@@ -113,6 +116,9 @@ class Reprocessing:
         rewound = self._starts(replay.sources, noted, may_be_cut={topic.name for topic in replay.skipped})
         skipped = self._each(replay.skipped, self._brokers.settled_ends)
         before = self._positions(group)
+        begins = noted_begins(self._brokers, topology)
+        # where the group has no position, a worker begins by itself, its policies at the present
+        again = {tp: start for tp, start in again.items() if tp in before or tp in noted}
         moves = (Move(*tp, before.get(tp), after) for tp, after in sorted((again | skipped).items()))
         return Plan(
             group,
@@ -125,7 +131,8 @@ class Reprocessing:
             ended=tuple(_ended(topology, replay, before)),
             parking=topology.parking.name,
             notes=tuple(_notes(replay, rewound | skipped)),
-            begins=tuple(self._begins(topology, replay, before)) if replay.passing else (),
+            begins=tuple(_begins(topology, replay, before, begins, copying=False)),
+            copying=tuple(_begins(topology, replay, before, begins, copying=True)) if replay.makers else (),
         )
 
     def carry_out(self, plan: Plan) -> None:
@@ -138,7 +145,7 @@ class Reprocessing:
         self._refuse_changes(plan.group, {**plan.positions, **plan.rewound})
         later = {(move.topic, move.partition): move.after for move in plan.moves}
         notes = [Record(plan.parking, *note.record, partition_of_id(note.id)) for note in plan.notes]
-        self._brokers.commit_with(plan.group, _by_topic(later), notes)
+        self._brokers.commit_with(plan.group, _by_topic(later), [*notes, *plan.copying])
 
     def empty(self, changelog: Topic) -> None:
         """Deletes the changelog's records; nobody may write it meanwhile."""
@@ -160,17 +167,6 @@ class Reprocessing:
                 f"a worker of the group {group} came and went meanwhile: stop whatever starts workers, "
                 "then do this again"
             )
-
-    def _begins(self, topology: Topology, replay: Replay, before: Mapping[Partition, int]) -> Iterator[Record]:
-        """Rows that note for `replay.passing` where the group stands, or where they were to begin behind that."""
-        noted, changelog = noted_begins(self._brokers, topology), topology.changelog(topology.parked).name
-        for number in range(topology.partitions):
-            begins = {topic: dict(known) for topic, known in noted.get(number, {}).items()}
-            for source, name in replay.passing:
-                known = begins.setdefault(source.name, {})
-                known[name] = max(before.get((source.name, number), 0), known.get(name, 0))
-            row = PARKED_CODEC.encode(Row(1, note_of(number, begins), {}, 0))
-            yield Record(changelog, BEGINS_ID.encode(), row, number)
 
     def _positions(self, group: str) -> dict[Partition, int]:
         return {(topic, p): at for topic, known in self._brokers.positions(group).items() for p, at in known.items()}
@@ -239,6 +235,31 @@ def _by_topic(positions: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
     for (topic, partition), offset in positions.items():
         by_topic[topic][partition] = offset
     return by_topic
+
+
+def _begins(
+    topology: Topology, replay: Replay, before: Mapping[Partition, int], noted: Mapping[int, Begins], *, copying: bool
+) -> Iterator[Record]:
+    """Rows that note where the group stands in what is read again, and that whoever acts on it begins there, or where
+    it was to begin behind that. copying: but not those that copy again.
+
+    noted: what is noted so far, which may name some that were passed long ago: it is written anew at take-overs alone.
+    """
+    makers = {(topic.name, name) for topic, name in replay.makers}
+    acting = {(topic.name, name) for topic, name in replay.passing} | makers
+    changelog = topology.changelog(topology.parked).name
+    for number in range(topology.partitions):
+        begins = {topic: dict(known) for topic, known in noted.get(number, {}).items()}
+        for topic in {each.name for each in (*replay.sources, *replay.again)}:
+            if (topic, number) in before:
+                stands, known = before[topic, number], begins.get(topic, {})
+                names = {STOOD, *known, *(name for source, name in acting if source == topic)}
+                begins[topic] = {
+                    name: max(stands, known.get(name, 0)) for name in names if not (copying and (topic, name) in makers)
+                }
+        if begins:
+            row = PARKED_CODEC.encode(Row(1, note_of(number, begins), {}, 0))
+            yield Record(changelog, BEGINS_ID.encode(), row, number)
 
 
 def _ended(topology: Topology, replay: Replay, begun: Iterable[Partition]) -> Iterator[Record]:

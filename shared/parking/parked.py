@@ -21,6 +21,9 @@ NOTE_ID = f"{_PAGE}topics"
 BEGINS_ID = f"{_PAGE}begins"
 """Of the row in each partition that notes from which offset on a processor handles its source, where that lies ahead of
 the position; nor is it listed."""
+STOOD = ""
+"""In that note, in the place of a processor's name: where the group stood in the source before `reprocess` or `rebuild`
+moved its position back."""
 SUPERSEDED_ID = f"{_PAGE}superseded"
 """Of the row in each partition that says that the next version goes on from its positions; nor is it listed."""
 _ENDED = f"{_PAGE}ended/"

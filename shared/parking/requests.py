@@ -13,7 +13,7 @@ from shared.parking.parked import BEGINS_ID, PARKED_CODEC, OperatorRequest, note
 from shared.topology.topics import Topology
 
 Begins = Mapping[str, Mapping[str, int]]
-"""By source and processor, the first offset that it handles, where that lies ahead of the position."""
+"""By source and processor, the first offset that it handles, where that lies ahead of the position; see STOOD, too."""
 
 
 def noted_begins(brokers: Brokers, topology: Topology) -> Mapping[int, Begins]:

@@ -17,11 +17,13 @@ from shared.domain.row import Row
 from shared.engine import batch, pace
 from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, ProjectionProcessor, RekeyProcessor
 from shared.engine.wiring import wired
-from shared.parking.parked import BEGINS_ID, PARKED_CODEC, note_of
+from shared.operations.reprocess import _begins
+from shared.parking.parked import BEGINS_ID, PARKED_CODEC, note_of, noted_in
 from shared.testing.scenario import happened
 from shared.topology.policy import Policy, Send
 from shared.topology.projection import Projection
 from shared.topology.rekey import Rekey
+from shared.topology.replay import Replay
 from shared.topology.topics import Table, Topic, Topology, outcomes_of
 from tests.accounts.domain.commands import Charge, OpenAccount
 from tests.accounts.domain.decide import DECIDER
@@ -56,6 +58,7 @@ def policy(react: Any = welcome, **options: Any) -> PolicyProcessor:
 LATE, COPIES = Table("late", source=EVENTS), Topic("gifts.copies.v1")
 WITH_LATE = Topology("gifts", (COPIES,), (SEEN, LATE), partitions=2)
 LATE_VIEW = ProjectionProcessor(replace(VIEW.projection, table=LATE))
+FILL = Replay((LATE,), (EVENTS,), (EVENTS,))
 REKEY = RekeyProcessor(Rekey({COPIES: lambda event: [event.aggregate_id]}, source=EVENTS, events=[AccountOpened]))
 
 
@@ -104,11 +107,24 @@ def answered(broker: Broker) -> Counter[str]:
 
 
 def note_that_these_stand(broker: Broker, topology: Topology, *processors: Processor) -> None:
-    """As `rebuild` and `reprocess` do, before positions are moved back."""
+    """As `rebuild` does, before positions are moved back."""
     for number in (0, 1):
         begins = {each.name: broker.committed[EVENTS.name, number] for each in processors}
         row = PARKED_CODEC.encode(Row(1, note_of(number, {EVENTS.name: begins}), {}, 0))
         broker.slots[topology.changelog(topology.parked).name, number].append(Slot(BEGINS_ID.encode(), row, None))
+
+
+def read_again(broker: Broker, replay: Replay, *, copying: bool = False) -> None:
+    """As `reprocess` does, in its first step, or if `copying`, in its last."""
+    changelog = WITH_LATE.changelog(WITH_LATE.parked).name
+    noted = {
+        number: noted_in(PARKED_CODEC.decode(row).state)
+        for number in (0, 1)
+        if (row := broker.latest((changelog, number)).get(BEGINS_ID.encode()))
+    }
+    for record in _begins(WITH_LATE, replay, dict(broker.committed), noted, copying=copying):
+        broker.slots[record.topic, record.partition].append(Slot(record.key, record.value, None))
+    broker.committed |= {(EVENTS.name, 0): 0, (EVENTS.name, 1): 0}
 
 
 def charged(broker: Broker) -> Counter[str]:
@@ -238,8 +254,7 @@ def test_a_new_view_is_filled_beside_others_and_beside_what_sends_and_copies(bro
     async def run() -> None:
         happen(broker, PAST)
         await worker(broker, "before", beside).work()
-        note_that_these_stand(broker, WITH_LATE, *beside[:2])
-        broker.committed |= {(EVENTS.name, 0): 0, (EVENTS.name, 1): 0}
+        read_again(broker, replace(FILL, passing=tuple((EVENTS, each.name) for each in beside[:2])))
         happen(broker, LIVE)
         after = worker(broker, "after", [*beside, LATE_VIEW])
         await after.work()
@@ -250,3 +265,64 @@ def test_a_new_view_is_filled_beside_others_and_beside_what_sends_and_copies(bro
     assert answered(broker) == read(broker, COPIES.name) == everything
     for table in (SEEN, LATE):
         assert read(broker, WITH_LATE.changelog(table).name) == everything
+
+
+@pytest.mark.parametrize("from_start", [False, True])
+def test_a_policy_that_comes_while_a_view_is_filled_begins_where_the_service_stood(
+    broker: Broker, from_start: bool
+) -> None:
+    """Although nothing that acts on the source was there to be noted."""
+
+    async def run() -> None:
+        happen(broker, PAST)
+        await worker(broker, "before", [VIEW]).work()
+        read_again(broker, FILL)
+        await begun(broker, worker(broker, "filling", [VIEW, LATE_VIEW]))
+        read_again(broker, FILL)  # a second time: the group stands at the start, and stood where it did
+        happen(broker, LIVE)
+        release = worker(broker, "release", [VIEW, LATE_VIEW, policy(from_start=from_start)])
+        await release.work()
+        await release.go_on()
+
+    asyncio.run(run())
+    assert answered(broker) == Counter(LIVE)
+    assert read(broker, WITH_LATE.changelog(LATE).name) == Counter([*PAST, *LIVE])
+
+
+@pytest.mark.parametrize("has_passed", [False, True])
+def test_copies_are_made_again_once_they_are_skipped_and_not_before(broker: Broker, has_passed: bool) -> None:
+    """What the Rekey has passed over is noted yet, from the fill of another view. One more comes amid the copying."""
+    fill = replace(FILL, passing=((EVENTS, REKEY.name),))
+    copies = replace(FILL, makers=((EVENTS, REKEY.name),))
+    processors = [REKEY, VIEW, LATE_VIEW]
+
+    async def work(name: str) -> None:
+        working = worker(broker, name, processors)
+        await working.work()
+        for _ in range(2):
+            await working.go_on()
+
+    async def run() -> None:
+        happen(broker, PAST)
+        await work("before")
+        if has_passed:
+            read_again(broker, fill)
+            await work("fill")
+        read_again(broker, copies)
+        await work("interrupted")
+        assert read(broker, COPIES.name) == Counter(PAST)
+        read_again(broker, copies)
+        read_again(broker, copies, copying=True)
+        some = worker(broker, "some", processors)
+        await some.start()
+        for _ in range(100):
+            if sum(read(broker, COPIES.name).values()) > len(PAST):
+                break
+            await some.engine.step()
+            await some.engine._settle()
+        assert len(PAST) < sum(read(broker, COPIES.name).values()) < 2 * len(PAST)
+        read_again(broker, fill)
+        await work("both")
+
+    asyncio.run(run())
+    assert read(broker, COPIES.name) == Counter([*PAST, *PAST])
