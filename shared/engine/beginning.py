@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 
 import structlog
@@ -14,20 +14,24 @@ from shared.engine.sources import Source
 from shared.engine.versions import VersionGuard
 from shared.parking.parked import STOOD
 from shared.parking.parking import Parking
+from shared.runtime.positions import Partition
 from shared.topology.topics import Table
 
 log = structlog.get_logger(__name__)
 
 
 class Beginning:
-    def __init__(self, holdings: Holdings, version: VersionGuard) -> None:
+    def __init__(self, holdings: Holdings, version: VersionGuard, go_to: Callable[[Partition, int], None]) -> None:
+        """go_to: has a partition read from there on."""
         self._holdings = holdings
         self._version = version
         self._new: dict[int, list[TopicPartition]] = {}  # sources without a position, by partition
+        self._go_to = go_to
+        self._starts: Mapping[TopicPartition, int] = {}
         self._ends: Mapping[TopicPartition, int] = {}
 
     def expect(self, plan: Plan) -> None:
-        self._ends = plan.ends
+        self._starts, self._ends = plan.starts, plan.ends
         self._new = {tp.partition: [] for tp in plan.positions}
         for tp in sorted(plan.new):
             self._new[tp.partition].append(tp)
@@ -53,20 +57,33 @@ class Beginning:
         if parking.superseded:
             self._version.refuse_successor()
         noted, unread = parking.topics, {tp.topic for tp in self._new[number]}
+        present = self._holdings.topic_ids
         has_rows = partial(self._has_rows, number, filling)
-        self._version.refuse_by_notes(number, noted, self._holdings.topic_ids, unread, has_rows)
+        self._version.refuse_by_notes(number, noted, present, unread, has_rows)
         if noted and unread:
             filling.parking(number)  # notes which topics these positions are in
-        self._begin_late(number, parking)
+        again = {tp for tp in self._new[number] if noted.get(tp.topic, present[tp.topic]) != present[tp.topic]}
+        for tp in again:
+            self._begin_at_start(self._holdings.sources[tp])
+        self._begin_late(number, parking, again)
         return self._new.pop(number)
 
-    def _begin_late(self, number: int, parking: Parking) -> None:
+    def _begin_at_start(self, source: Source) -> None:
+        """Of a topic that was made again after the service had read it: what it holds is new, and nobody's past."""
+        tp, start = source.partition, self._starts[source.partition]
+        if source.position != start:  # where all begin at the present
+            source.position = self._holdings.reached[tp] = start
+            self._go_to(tp, start)
+
+    def _begin_late(self, number: int, parking: Parking, again: Set[TopicPartition]) -> None:
         """Let processors that do not begin at their source's start pass over what lies before; noted beside the rows,
-        for the next owner, while the position is not there yet.
+        for the next owner, while the position is not there yet. again: sources that were made again: none of these.
         """
         before, begins = parking.begins, {}
         for tp, source in self._holdings.sources.items():
-            if tp.partition == number and (ahead := self._ahead(source, before.get(tp.topic, {}))):
+            if tp.partition != number or tp in again:
+                continue
+            if ahead := self._ahead(source, before.get(tp.topic, {})):
                 source.begins = begins[tp.topic] = ahead
         if begins != before:
             parking.note_begins(number, begins)

@@ -125,7 +125,7 @@ class Engine(Service):
         self._pace = Pace()
         self.reading = Reading(reader, holdings)
         self._take_over = TakeOver(holdings, offsets, producer, self.reading, version, topic_guard, ask, sign, clock)
-        self._beginning = Beginning(holdings, version)
+        self._beginning = Beginning(holdings, version, self.reading.go_to)
         requests = OperatorRequests(topology, holdings.sources, new_consumer)
         self._filling = Filling(holdings, self.reading, requests, self._pace, clock, lambda: self.has_rebalance, alive)
         self._committer = Committer(producer, in_thread, holdings.events_written, self._committed)

@@ -79,10 +79,13 @@ class Reading:
         return self._lagging.exchange(fetched, at_most)
 
     def go_back(self, record: ReadRecord) -> None:
-        """Read from this record on. What is fetched then could be dropped, as after an assignment."""
-        place = record.topic, record.partition
-        self._reader.seek(place, record.offset)
-        self._gap_guard.expect(place, record.offset)
+        """Read from this record on."""
+        self.go_to((record.topic, record.partition), record.offset)
+
+    def go_to(self, place: Partition, offset: int) -> None:
+        """Read from there on. What is fetched then could be dropped, as after an assignment."""
+        self._reader.seek(place, offset)
+        self._gap_guard.expect(place, offset)
 
     def pause(self, source: Source) -> None:
         self._reader.pause(source.partition)

@@ -228,7 +228,7 @@ def test_a_worker_that_lost_its_position_in_one_source_alone_does_not_copy_again
     assert events(broker, COPIED) == 1
 
 
-def test_a_policy_begins_a_topic_that_was_made_again_only_at_its_start(
+def test_a_timer_begins_a_topic_that_was_made_again_only_at_its_start(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.append(COMMANDS.name, OPEN, None)

@@ -31,7 +31,7 @@ from tests.accounts.domain.events import AccountOpened
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from tests.engine.assigned import Assigned
 from tests.faults.load import command
-from tests.faults.simulated import TRANSACTION_STEPS, Broker, Crash, Fault, Slot
+from tests.faults.simulated import TRANSACTION_STEPS, Broker, Crash, FakeOffsets, Fault, Slot
 
 pytestmark = pytest.mark.usefixtures("no_waiting", "no_lag", "small_batches")
 
@@ -326,3 +326,35 @@ def test_copies_are_made_again_once_they_are_skipped_and_not_before(broker: Brok
 
     asyncio.run(run())
     assert read(broker, COPIES.name) == Counter([*PAST, *PAST])
+
+
+@pytest.mark.parametrize("step", ["before_offsets", "after_commit"])
+@pytest.mark.parametrize("processors", [[policy()], [policy(), REKEY]], ids=["alone", "beside_a_rekey"])
+def test_a_policy_begins_a_topic_that_was_made_again_at_its_start(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, processors: list[Processor], step: str
+) -> None:
+    """Brokers forget the positions with the topic, but it is no topic that the service has never read."""
+
+    async def run() -> None:
+        happen(broker, PAST)
+        before = worker(broker, "before", processors)
+        await begun(broker, before)
+        happen(broker, LIVE[:5])
+        await before.go_on()
+        for number in (0, 1):
+            broker.slots[EVENTS.name, number].clear()
+            del broker.committed[EVENTS.name, number]
+        ids = FakeOffsets.topic_ids
+        made_again = {EVENTS.name: "another id"}
+        monkeypatch.setattr(FakeOffsets, "topic_ids", lambda fake, topics: ids(fake, topics) | made_again)
+        happen(broker, LIVE[5:])
+        dying = worker(broker, "dying", processors)
+        dying.producer.fault = Fault(step, "crash")
+        await until_it_dies(dying)
+        broker.time_out()
+        later = worker(broker, "later", processors)
+        await later.work()
+        await later.go_on()
+
+    asyncio.run(run())
+    assert answered(broker) == Counter(LIVE)
