@@ -57,9 +57,8 @@ class MirroredRebuild(Rebuild):
     def _still_holds(self, plan: Plan) -> bool:
         return self._ends() == plan.ends  # the positions follow from the events, and take long to find
 
-    def _commit(self, plan: Plan) -> None:
-        records = [*self._unsent(plan), *self._all_ended(plan), *self._policies_begin(plan, {})]
-        self._brokers.commit_with(self._new.group, self._begins(plan), records)
+    def _records(self, plan: Plan, ends: Mapping[str, Positions]) -> Iterator[Record]:
+        yield from (*self._unsent(plan), *self._all_ended(plan), *self._policies_begin(plan, {}, ends))
 
     def _stands(self, plan: Plan) -> Mapping[str, Positions]:
         return plan.positions

@@ -45,6 +45,7 @@ from shared.operations.reprocess import Reprocessing
 from shared.parking.parked import (
     BEGINS_ID,
     PARKED_CODEC,
+    STOOD,
     SUPERSEDED_ID,
     OperatorRequest,
     ended_id,
@@ -170,13 +171,15 @@ class Rebuild:
         for table in self._every:
             self._write(table)
         self._write_outcomes(plan)
+        ends = self._unread_ends(plan)  # of neighbours' topics: they may keep us waiting
         self._supersede(self._new.group)  # whoever joins the old version later finds this before the first record
         try:
             self._refuse_changes(plan)
-        except (GroupIsLive, HistoryMoved):
+            positions, records = self._begins(plan), list(self._records(plan, ends))
+        except Exception:
             self._supersede(None)
             raise
-        self._commit(plan)
+        self._brokers.commit_with(self._new.group, positions, records)
         shutil.rmtree(self._work)
         return rows
 
@@ -250,11 +253,11 @@ class Rebuild:
                     f"it the name that it had; if its changelog was deleted, `rebuild {service} --mirrored`"
                 )
 
-    def _commit(self, plan: Plan) -> None:
+    def _records(self, plan: Plan, ends: Mapping[str, Positions]) -> Iterator[Record]:
+        """What is committed with the new version's positions. ends: see `_unread_ends`."""
         noted = noted_begins(self._brokers, self._old)
-        begins = self._policies_begin(plan, noted)
-        records = [*self._still_parked(), *self._noted(plan), *self._all_ended(plan), *begins]
-        self._brokers.commit_with(self._new.group, self._begins(plan), records)
+        yield from (*self._still_parked(), *self._noted(plan), *self._all_ended(plan))
+        yield from self._policies_begin(plan, noted, ends)
 
     def _begins(self, plan: Plan) -> dict[str, Positions]:
         """Where the new version goes on. Its history index, which only the engine writes, starts from the first event;
@@ -262,13 +265,21 @@ class Rebuild:
         indexed = [] if self._new.history is None else [self._new.history.name]
         return {**plan.positions, **{topic: self._brokers.starts(topic) for topic in indexed}}
 
-    def _policies_begin(self, plan: Plan, noted: Mapping[int, Begins]) -> Iterator[Record]:
+    def _unread_ends(self, plan: Plan) -> dict[str, Positions]:
+        """The present of what the new version reads, and the old one does not, for policies that begin there."""
+        read, stands = self._begins(plan), self._stands(plan)
+        late = {each.source.name for each in policies_in(self._package) if not each.from_start}
+        unread = {topic for topic in late & read.keys() if read[topic].keys() - stands.get(topic, {}).keys()}
+        return {topic: self._brokers.settled_ends(topic) for topic in sorted(unread)}
+
+    def _policies_begin(
+        self, plan: Plan, noted: Mapping[int, Begins], ends: Mapping[str, Positions]
+    ) -> Iterator[Record]:
         """Notes for policies of what the new version reads from before the place where the old one stands in it.
 
         noted: for those of the old version.
         """
         policies, stands = policies_in(self._package), self._stands(plan)
-        ends = {each.source.name: self._brokers.settled_ends(each.source.name) for each in policies}
         target = self._new.changelog(self._new.parked).name
         for number in range(self._new.partitions):
             ahead = begins_of(
@@ -449,13 +460,15 @@ def begins_of(
 ) -> Begins:
     """By source and policy, the first offset that it answers in one partition, where the new position lies before that.
 
-    noted: of the old version, where it was on its way to there. stands: the old version. goes_on: the new one. Of a
-    source that neither knows, a worker finds that out.
+    noted: of the old version, where it was on its way to there. stands: the old version. goes_on: the new one. ends: of
+    what only the new one reads. Of a source that neither knows, a worker finds that out.
     """
     found = {topic: dict(each) for topic, each in noted.items() if topic in goes_on}
+    begins = [(topic, STOOD, stood) for topic, stood in stands.items()]
     for policy in policies:
-        topic, name = policy.source.name, policy.parked_under
-        begin = stands.get(topic, 0 if policy.from_start else ends[topic])
+        topic = policy.source.name
+        begins.append((topic, policy.parked_under, stands.get(topic, 0 if policy.from_start else ends.get(topic, 0))))
+    for topic, name, begin in begins:
         if topic in goes_on and begin > goes_on[topic]:
             known = found.setdefault(topic, {})
             known[name] = max(begin, known.get(name, 0))

@@ -33,7 +33,7 @@ from shared.domain.row import Outcome
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 from shared.operations.provision import provision
-from shared.parking.parked import BEGINS_ID, NOTE_ID, PARKED_CODEC, SUPERSEDED_ID, ended_id, noted_in
+from shared.parking.parked import BEGINS_ID, NOTE_ID, PARKED_CODEC, STOOD, SUPERSEDED_ID, ended_id, noted_in
 from shared.runtime.settings import Settings
 from shared.topology.policy import Policy, Send
 from shared.topology.topics import Topic
@@ -121,7 +121,7 @@ def test_the_index_of_a_history_begins_anew_and_policies_of_it_go_on(
     parked = rows(brokers, build.topology.changelog(build.topology.parked).name)
     for number, stands in COMMANDS_READ.items():
         note = PARKED_CODEC.decode(parked[number, BEGINS_ID.encode()] or b"").state
-        assert noted_in(note) == {events.name: {"policy.answer": stands}}
+        assert noted_in(note) == {events.name: {STOOD: stands, "policy.answer": stands}}
 
 
 def policy_of(source: Topic, name: str, *, from_start: bool = False) -> Policy:
@@ -147,9 +147,10 @@ def test_policies_of_a_next_version_begin_where_the_old_one_stands_or_at_the_pre
         noted={again: {"policy.slow": 8}, "gone.events.v1": {"policy.gone": 9}},
         stands={again: 5, "commands": 3},
         goes_on={again: 0, first: 0, "commands": 3},
-        ends={again: 9, first: 4, elsewhere: 7},
+        ends={first: 4},
     )
-    assert found == {again: {"policy.old": 5, "policy.slow": 8, "policy.process": 5}, first: {"policy.new": 4}}
+    at = {STOOD: 5, "policy.old": 5, "policy.slow": 8, "policy.process": 5}
+    assert found == {again: at, first: {"policy.new": 4}}
 
 
 def test_a_broken_history_stops_a_rebuild_and_names_the_place(
@@ -220,7 +221,7 @@ def test_rows_folded_by_other_code_are_replaced(
         patched.setattr(
             Rebuild, "_rows", lambda self, _, __, n: self._spark.createDataFrame([(n, b"gone", b"row", 1, None)], _ROWS)
         )
-        patched.setattr(Rebuild, "_commit", None)
+        patched.setattr(Rebuild, "_records", None)
         with pytest.raises(TypeError):
             rebuild.run(ignore)
     assert rebuild.run(ignore) == 1
@@ -275,6 +276,26 @@ def test_a_worker_of_the_old_version_that_joins_at_the_last_moment_stops_a_rebui
     superseded = {(number, SUPERSEDED_ID.encode()) for number in range(PARTITIONS)}
     assert {place for place, row in rows(brokers, parked).items() if row} == superseded
     assert rows(brokers, new.changelog(new.parked).name) == {}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_old_version_may_go_on_whatever_the_neighbours_do(
+    ledger: Any, brokers: Brokers, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """A policy of the new version reads a topic that is not there yet, or what is to be noted cannot be found."""
+    answer = policy_of(Topic("absent.events.v1"), "answer")
+    monkeypatch.setattr("pipelines.rebuild.policies_in", lambda _: [answer])
+    old = ledger.table.topology
+    provision([old], Settings(bootstrap=ledger.bootstrap))
+    ledger.decide(("ann", OpenAccount()))
+    if fails:
+        monkeypatch.setattr("pipelines.rebuild.noted_begins", None)
+        with pytest.raises(TypeError):
+            rebuild.run(ignore)
+        assert brokers.positions(rebuild.topology.group) == {}
+        assert set(rows(brokers, old.changelog(old.parked).name).values()) == {None}
+    else:
+        assert rebuild.run(ignore) == 1
 
 
 @pytest.mark.usefixtures("executors_elsewhere")
