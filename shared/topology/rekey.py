@@ -9,7 +9,7 @@ from shared.domain.envelope import EventCodec, EventEnvelope
 from shared.domain.ids import check_aggregate_id
 from shared.domain.message import Event
 from shared.domain.upcasting import Upcasters
-from shared.topology.topics import Topic
+from shared.topology.topics import Topic, check_name
 
 
 class Rekey:
@@ -24,7 +24,7 @@ class Rekey:
                handle are parked under it, as `rekey.<name>`, so it is the same in every release. A view with a Rekey of
                its own can be filled without the copies of others being made again.
 
-    Raises ValueError for events that `check_types` refuses.
+    Raises ValueError for events that `check_types` refuses, and for a name that a topic can't have.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Rekey:
     ) -> None:
         self.source = source
         self.name = name or source.name
+        check_name(self.name)
         self.targets = tuple(keys)
         self._keys = {target.name: keys_of for target, keys_of in keys.items()}
         self._decode = EventCodec(events, upcasters).decode

@@ -63,6 +63,11 @@ def replay_of(topology: Topology, readers: Iterable[Replayable], table: str | No
     """
     readers = tuple(readers)
     if table is None:
+        if copies:
+            raise NotReplayable(
+                f"`--copies` needs a table: name one, as {topology.service}/TABLE, or leave it out: of a service, "
+                f"all copies are made again"
+            )
         return _of_all(topology, readers)
     found = _found(topology, readers, table)
     return _of_copies(topology, readers, found) if copies else _of_one(topology, readers, found)

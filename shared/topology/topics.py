@@ -45,7 +45,7 @@ class Topic:
     retention_ms: int = KEPT_FOR_EVER
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        check_name(self.name)
 
     @property
     def kind(self) -> str:
@@ -128,7 +128,7 @@ class Table:
         return self.kept_ms if self.kept_ms == KEPT_FOR_EVER else 2 * self.kept_ms
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        check_name(self.name)
         for index in self.indexes:
             if not isinstance(index, str) and not 1 < len(index) == len({*index}):
                 fix = "name two fields or more, each once, or one as text"
@@ -170,7 +170,7 @@ class Topology:
     idempotency_hours: int = IDEMPOTENCY_HOURS_MIN
 
     def __post_init__(self) -> None:
-        _check_name(self.service)
+        check_name(self.service)
         if not 1 <= self.partitions <= PARTITIONS_MAX:
             raise ValueError(f"{self.service}: {self.partitions} partitions; fix: 1 to {PARTITIONS_MAX}")
         if self.version < 1:
@@ -276,7 +276,8 @@ def _names(tables: Iterable[Table]) -> str:
     return ", ".join(each.name for each in tables) or "nothing"
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Raises ValueError for a name that a topic can't have."""
     # no underscore: Kafka's metric names cannot tell it from a dot, so brokers warn about it
     if not _LEGAL_NAME.fullmatch(name):
         legal = "use only lower-case letters, digits, dots and hyphens, at most 249, the first a letter or a digit"

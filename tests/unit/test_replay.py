@@ -61,6 +61,11 @@ def test_a_service_that_decides_is_not_repeated_as_a_whole() -> None:
         replay_of(SHOP, [AGGREGATE], None)
 
 
+def test_copies_are_made_again_for_a_table_that_is_named() -> None:
+    with pytest.raises(NotReplayable, match=r"`--copies` needs a table: name one, as trends/TABLE"):
+        replay_of(TRENDS, COPYING, None, copies=True)
+
+
 def test_an_unknown_table_is_reported_with_the_existing_ones() -> None:
     with pytest.raises(NotReplayable, match=r"no table level; name one of its views: shop/levels$"):
         replay_of(SHOP, DECIDES, "level")

@@ -91,6 +91,12 @@ def test_a_decider_without_a_table_or_a_topic_of_its_own_is_refused() -> None:
             Service(topology, decider=DECIDER)
 
 
+def test_records_can_be_retried_that_are_parked_under_the_name_of_a_rekey() -> None:
+    copies = {Topic("accounts.copies.v1"): lambda _: ()}
+    with pytest.raises(ValueError, match=r"not a legal name: 'by/region'; fix: "):
+        Rekey(copies, source=EVENTS, events=[AccountOpened], name="by/region")
+
+
 def test_a_service_runs_all_that_it_declares() -> None:
     copies = Rekey({Topic("accounts.copies.v1"): lambda _: ()}, source=EVENTS, events=[AccountOpened])
     answer = Policy(_nothing, source=EVENTS, events=[AccountOpened], commands={})
