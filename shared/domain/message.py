@@ -74,7 +74,9 @@ class Command(Message):
 
 
 def check_types(messages: Sequence[type[Message]]) -> None:
-    """Raises ValueError unless there are messages, each with its own TYPE, whose personal parts can be encrypted."""
+    """Raises ValueError unless there are messages, each with its own TYPE, whose personal parts can be encrypted, and
+    whose SAME_SINCE is a version that there is.
+    """
     if not messages:
         raise ValueError("no message types: get_args() of a single class is empty, so write (TheClass,)")
     if nameless := [each.__name__ for each in messages if not hasattr(each, "TYPE")]:
@@ -83,6 +85,9 @@ def check_types(messages: Sequence[type[Message]]) -> None:
     if alike := [each.__name__ for each in messages if types.count(each.TYPE) > 1]:
         raise ValueError(f"messages that share a TYPE: {alike}: give each its own")
     for each in messages:
+        if not 0 <= each.SAME_SINCE <= each.VERSION:
+            versions = f"SAME_SINCE = {each.SAME_SINCE} is none of its versions"
+            raise ValueError(f"{each.__name__}: {versions}; fix: 1 to {each.VERSION}, its VERSION, or leave it out")
         with suppress(PydanticUserError):  # not complete yet: whoever reads or writes it hears from pydantic
             personal_fields(each)
 

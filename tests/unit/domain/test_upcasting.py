@@ -105,6 +105,13 @@ def test_a_reader_upcasts_up_to_the_version_since_which_its_fields_are_the_same(
         EventCodec((Moved,))
 
 
+@pytest.mark.parametrize("since", [4, -1])
+def test_fields_are_the_same_since_a_version_that_there_is(since: int) -> None:
+    changed = type("Changed", (Placed,), {"SAME_SINCE": since, "__module__": __name__})
+    with pytest.raises(ValueError, match=rf"^Changed: SAME_SINCE = {since} is none of its versions; fix: 1 to 3, its"):
+        EventCodec((changed,))
+
+
 def test_an_upcaster_that_leads_nowhere_is_refused() -> None:
     refusal = r"that no message declared here has had: \[\('sensor\.measured', 3\)\]: .*raise the VERSION"
     with pytest.raises(ValueError, match=refusal):
