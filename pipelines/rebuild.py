@@ -54,7 +54,7 @@ from shared.parking.parked import (
     note_of_successor,
     partition_of_id,
 )
-from shared.parking.requests import Begins, noted_begins
+from shared.parking.requests import Begins, noted_begins, noted_topics
 from shared.topology.policy import Policy
 from shared.topology.topics import Topic, Topology
 
@@ -270,7 +270,13 @@ class Rebuild:
         read, stands = self._begins(plan), self._stands(plan)
         late = {each.source.name for each in policies_in(self._package) if not each.from_start}
         unread = {topic for topic in late & read.keys() if read[topic].keys() - stands.get(topic, {}).keys()}
-        return {topic: self._brokers.settled_ends(topic) for topic in sorted(unread)}
+        noted = noted_topics(self._brokers, self._old) if unread else {}
+        return {topic: self._present(topic, noted) for topic in sorted(unread)}
+
+    def _present(self, topic: str, noted: Mapping[int, Mapping[str, str]]) -> Positions:
+        """Its ends, but 0 where the old version has read a former topic of that name: this one holds nothing past."""
+        known, ends = {None, *self._brokers.topic_ids([topic])}, self._brokers.settled_ends(topic)
+        return {number: end if noted.get(number, {}).get(topic) in known else 0 for number, end in ends.items()}
 
     def _policies_begin(
         self, plan: Plan, noted: Mapping[int, Begins], ends: Mapping[str, Positions]

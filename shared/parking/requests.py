@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 from pydantic import ValidationError
 
 from shared.kafka.brokers import Brokers
 from shared.kafka.spans import read_all
-from shared.parking.parked import BEGINS_ID, PARKED_CODEC, OperatorRequest, noted_in
+from shared.parking.parked import BEGINS_ID, NOTE_ID, PARKED_CODEC, OperatorRequest, noted_in
 from shared.topology.topics import Topology
 
 Begins = Mapping[str, Mapping[str, int]]
@@ -18,8 +19,17 @@ Begins = Mapping[str, Mapping[str, int]]
 
 def noted_begins(brokers: Brokers, topology: Topology) -> Mapping[int, Begins]:
     """As the version has noted them, by partition. Raises BrokersUnavailable."""
+    return _noted(brokers, topology, BEGINS_ID)
+
+
+def noted_topics(brokers: Brokers, topology: Topology) -> Mapping[int, Mapping[str, str]]:
+    """The ids of the topics that the version has handled records of, by partition. Raises BrokersUnavailable."""
+    return _noted(brokers, topology, NOTE_ID)
+
+
+def _noted(brokers: Brokers, topology: Topology, id_: str) -> dict[int, dict[str, Any]]:
     changelog = topology.changelog(topology.parked).name
-    rows = {number: row for number, key, row in read_all(brokers, changelog) if key == BEGINS_ID.encode()}
+    rows = {number: row for number, key, row in read_all(brokers, changelog) if key == id_.encode()}
     return {number: noted_in(PARKED_CODEC.decode(row).state) for number, row in rows.items() if row is not None}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -151,6 +152,20 @@ def test_policies_of_a_next_version_begin_where_the_old_one_stands_or_at_the_pre
     )
     at = {STOOD: 5, "policy.old": 5, "policy.slow": 8, "policy.process": 5}
     assert found == {again: at, first: {"policy.new": 4}}
+
+
+def test_nothing_is_past_of_a_topic_that_was_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Since the old version has read it, in one of two partitions."""
+    facts, there = Topic("a.events.v1"), {0: 0, 1: 0}
+    brokers = SimpleNamespace(
+        starts=lambda _: there, settled_ends=lambda _: {0: 9, 1: 9}, topic_ids=lambda _: {"new"}, positions=lambda _: {}
+    )
+    build = Rebuild(cast(Any, None), cast(Any, brokers), [table_of("accounts", "accounts")], 2, tmp_path)
+    monkeypatch.setattr("pipelines.rebuild.policies_in", lambda _: [policy_of(facts, "answer")])
+    noted = {0: {facts.name: "former"}, 1: {facts.name: "new"}}
+    monkeypatch.setattr("pipelines.rebuild.noted_topics", lambda *_: noted)
+    plan = cast(Any, SimpleNamespace(positions={facts.name: there}))
+    assert build._unread_ends(plan) == {facts.name: {0: 0, 1: 9}}
 
 
 def test_a_broken_history_stops_a_rebuild_and_names_the_place(
