@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping
 
 from fastapi import Request
@@ -96,12 +97,14 @@ async def _status_of(request: Request, url: str, own: Status, peers: Peers) -> S
 def assemble(own: Status, found: Mapping[str, Status | None], partitions: int) -> Cluster:
     """found: each member's status by URL; None when it did not answer."""
     statuses = {url: status for url, status in found.items() if status is not None}
+    held = _held(statuses)
     return Cluster(
         **own.model_dump(),
         members=[_member(url, status) for url, status in found.items()],
         tables={
             table: [
-                _table_partition(table, partition, owners.get(partition), statuses) for partition in range(partitions)
+                _table_partition(partition, owners.get(partition), held[table, partition])
+                for partition in range(partitions)
             ]
             for table, owners in own.owners.items()
         },
@@ -116,8 +119,16 @@ def _member(url: str, status: Status | None) -> Member:
     return Member(url=url, reachable=True, parked=sum(status.parked.values()), **status.model_dump(include=same))
 
 
-def _table_partition(table: str, partition: int, owner: str | None, statuses: Mapping[str, Status]) -> TablePartition:
-    held = {url: replica for url, status in statuses.items() if (replica := _replica(status, table, partition))}
+def _held(statuses: Mapping[str, Status]) -> defaultdict[tuple[str, int], dict[str, ReplicaStatus]]:
+    """Who holds what of each table and partition: by the holder's URL."""
+    held: defaultdict[tuple[str, int], dict[str, ReplicaStatus]] = defaultdict(dict)
+    for url, status in statuses.items():
+        for each in status.replicas:
+            held[each.table, each.partition][url] = each
+    return held
+
+
+def _table_partition(partition: int, owner: str | None, held: Mapping[str, ReplicaStatus]) -> TablePartition:
     active = next((replica for url, replica in held.items() if url == owner and replica.role == "active"), None)
     return TablePartition(
         partition=partition,
@@ -135,10 +146,6 @@ def _table_partition(table: str, partition: int, owner: str | None, statuses: Ma
             if replica.role == "standby"
         ],
     )
-
-
-def _replica(status: Status, table: str, partition: int) -> ReplicaStatus | None:
-    return next((each for each in status.replicas if (each.table, each.partition) == (table, partition)), None)
 
 
 def _topics(statuses: Mapping[str, Status]) -> dict[str, list[SourcePartition]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from shared.http.cluster import assemble
 from shared.runtime.status import ReplicaStatus, SourceStatus, Status
 
@@ -78,3 +80,19 @@ def test_source_partitions_are_listed_by_topic() -> None:
         (0, B, 1),
         (2, A, 1),
     ]
+
+
+def test_what_a_member_holds_is_looked_through_once_however_many_partitions_there_are() -> None:
+    """The worker that is asked decides commands meanwhile, in the same thread; a page asks it twice a second."""
+
+    class Replicas(list[ReplicaStatus]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[ReplicaStatus]:
+            self.looks += 1
+            return super().__iter__()
+
+    a, b = status(A, replica(0, "active")), status(B, replica(1, "active"))
+    b.replicas = held = Replicas(replica(partition, "standby") for partition in range(100))
+    assert len(assemble(a, {A: a, B: b}, 100).tables["accounts"][99].standbys) == 1
+    assert held.looks == 1
