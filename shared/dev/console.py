@@ -14,6 +14,7 @@ from functools import partial
 from getpass import getuser
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from shared.console.app import create_console, serve
@@ -42,28 +43,34 @@ class Checks:
         self._logs = logs
         self._command = command
         self._begun: dict[str, tuple[Child, float]] = {}
+        self._beginning = Lock()  # each request has a thread of its own
 
     def begin(self, service: str) -> None:
         """Raises LookupError while one runs."""
-        if running := [name for name, (child, _) in self._begun.items() if child.exit_code is None]:
-            raise LookupError(f"the check of {running[0]} runs: one at a time")
-        if service in self._begun:
-            self._begun[service][0].kill()  # it has ended; this closes its pipe
-        self._log(service).unlink(missing_ok=True)
-        self._begun[service] = Child([*self._command, service], self._log(service), CHECKOUT), time.time()
+        with self._beginning:
+            if running := [name for name, (child, _) in self._begun.items() if child.exit_code is None]:
+                raise LookupError(f"the check of {running[0]} runs: one at a time")
+            if service in self._begun:
+                self._begun[service][0].kill()  # it has ended; this closes its pipe
+            self._log(service).unlink(missing_ok=True)
+            self._begun[service] = Child([*self._command, service], self._log(service), CHECKOUT), time.time()
 
     def seen(self) -> list[Check]:
         return [
             Check(service=name, at=at, said=self._said(name), exit_code=child.exit_code)
-            for name, (child, at) in self._begun.items()
+            for name, (child, at) in list(self._begun.items())  # another thread may begin one meanwhile
         ]
 
     def _said(self, service: str) -> str:
-        lines = [line for line in self._log(service).read_text(errors="replace").splitlines() if line.strip()]
+        try:
+            lines = [line for line in self._log(service).read_text(errors="replace").splitlines() if line.strip()]
+        except FileNotFoundError:
+            return "its log is gone"
         return lines[-1].strip() if lines else "it starts"
 
     def _log(self, service: str) -> Path:
-        return self._logs / f"parity-{service}.log"
+        """One of this process: another page beside the same `up` has its own."""
+        return self._logs / f"parity-{service}-{os.getpid()}.log"
 
 
 class WorkersOfUp:

@@ -7,8 +7,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -83,7 +86,27 @@ def test_one_check_runs_at_a_time_and_its_last_line_and_code_are_kept(tmp_path: 
     assert [each.said for each in checks.seen()] == ["they DIFFER"]
     checks.begin("accounts")
     eventually(lambda: [each.said for each in checks.seen()], lambda said: said == ["they DIFFER"])
+    (log,) = tmp_path.glob("parity-accounts-*.log")
+    log.unlink()
+    assert [each.said for each in checks.seen()] == ["its log is gone"]
     checks._begun["accounts"][0].kill()
+
+
+def test_of_several_checks_that_are_begun_at_once_one_runs(tmp_path: Path) -> None:
+    checks, together = Checks(tmp_path, ["/bin/sh", "-c", "exec sleep 60"]), Barrier(3)
+
+    def begins(service: str) -> bool:
+        together.wait()
+        with suppress(LookupError):
+            checks.begin(service)
+            return True
+        return False
+
+    with ThreadPoolExecutor(3) as pool:
+        begun = list(pool.map(begins, ("accounts", "accounts", "sinks")))
+    assert (sum(begun), len(checks.seen())) == (1, 1)
+    for child, _ in checks._begun.values():
+        child.kill()
 
 
 def test_no_two_pages_are_given_one_port() -> None:
