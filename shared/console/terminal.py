@@ -141,9 +141,11 @@ def _findings(doctor: Mapping[str, Any] | None) -> Iterator[Text]:
 
 
 def _table(*columns: str) -> Table:
+    """What a narrow terminal has no room for goes on in the next line: a mark left out may be the one that matters."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for each in columns:
-        table.add_column(each, header_style="dim", justify="right" if each in ("waiting", "offsets/s") else "left")
+        is_figure = each in ("waiting", "offsets/s")
+        table.add_column(each, header_style="dim", justify="right" if is_figure else "left", overflow="fold")
     return table
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 
+import pytest
 from rich.console import Console
 
 from shared.console.picture import Declared, Picture, Place, Shown, Source
@@ -47,9 +48,9 @@ def accounts(*places: Place, lag: int = 1_234) -> Shown:
     )
 
 
-def shown(picture: Picture, trend: tuple[int, ...] = ()) -> list[str]:
-    """As lines of a wide terminal."""
-    console = Console(file=io.StringIO(), width=200)
+def shown(picture: Picture, trend: tuple[int, ...] = (), width: int = 200) -> list[str]:
+    """As lines of a terminal, a wide one if no test says otherwise."""
+    console = Console(file=io.StringIO(), width=width)
     console.print(drawn(picture, {"accounts": trend}))
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
@@ -77,6 +78,16 @@ def test_each_worker_has_a_mark_in_each_partition() -> None:
     ]
     assert "accounts  1,500/s handled  1,234+? waiting, 5.0 s ▁▅█  2 parked" in lines
     assert "nobody owns partitions 4" in lines
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_no_partition_is_left_out_of_a_narrow_terminal(width: int) -> None:
+    """Which one is late, or nobody's, is what one looks for."""
+    url = "http://127.0.0.1:31234"
+    places = [place(number, url, lag=number % 2) for number in range(32)]
+    lines = shown(picture(Shown(declared=SERVICE, members=[member(url, "1")], places=places)), width=width)
+    grid = "".join(lines[next(number for number, line in enumerate(lines) if line.startswith("worker")) :])
+    assert (grid.count("●"), grid.count("▲"), grid.count("…")) == (16, 16, 0)
 
 
 def test_a_service_that_nobody_answers_for_says_why() -> None:
