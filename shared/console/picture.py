@@ -108,6 +108,10 @@ class Version(BaseModel):
     declared: bool
 
 
+Versions = Mapping[str, Sequence[Version] | str]
+"""By service: the versions that brokers tell of, or why they tell of none."""
+
+
 class Check(BaseModel):
     """A consistency check of a service's tables against their events. at: when it began, seconds since the epoch.
 
@@ -126,7 +130,7 @@ class Picture(BaseModel):
     or a `problem`; null before it has looked. acts: whether workers may be killed and added here.
     operator: who retries, discards and corrects dead letters here, if a token does not say it; null if nobody may.
     with_token: whether workers are sent one. own: whether it is a worker's, of its service alone; the viewer then asks
-    for the dead letters, and there is no doctor. versions: by service, as far as brokers have told. checks: those that
+    for the dead letters, and there is no doctor. versions: of services whose brokers have answered. checks: those that
     were started here, the newest of each service.
     """
 
@@ -138,7 +142,7 @@ class Picture(BaseModel):
     operator: str | None = None
     with_token: bool = False
     own: bool = False
-    versions: Mapping[str, Sequence[Version]] = {}
+    versions: Versions = {}
     checks: Sequence[Check] = ()
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import aiohttp
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
-from shared.console.picture import Check, Declared, Letter, Looks, Picture, Shown, Version, letter_in
+from shared.console.picture import Check, Declared, Letter, Looks, Picture, Shown, Versions, letter_in
 from shared.domain.errors import OnefoldError
 from shared.http import peers
 from shared.http.cluster import Cluster
@@ -30,7 +31,7 @@ Workers = Callable[[], Mapping[str, Sequence[str]]]
 
 EVERY_S = 0.5
 _LISTED_EVERY_S = 1.0  # a worker asks all others for that
-_DIAGNOSED_EVERY_S = 15.0  # the doctor asks every broker for much
+_EXAMINED_EVERY_S = 15.0  # the doctor, and who looks for versions, ask every broker for much
 _ANSWER_S = peers.ANSWER_S + 2.0  # for so long a worker waits for a member that is frozen
 _PASSED_S = 12.0  # a story takes eight seconds at most
 _POSTED_S = 30.0  # a correction waits ten seconds for its outcome, and may be passed on and read the log before
@@ -86,6 +87,26 @@ class News:
             self._reading = None
 
 
+class _Asked(Generic[T]):
+    """What a blocking question found last. It has a thread of its own, for which the process's end does not wait."""
+
+    def __init__(self, ask: Callable[[], T]) -> None:
+        self._ask = ask
+        self._asking: threading.Thread | None = None
+        self._found_at = -math.inf
+        self.found: T | None = None
+
+    def again(self) -> None:
+        """Asks it once more, if that is due."""
+        due = time.monotonic() > self._found_at + _EXAMINED_EVERY_S
+        if due and (self._asking is None or not self._asking.is_alive()):
+            self._asking = threading.Thread(target=self._find, daemon=True)
+            self._asking.start()
+
+    def _find(self) -> None:
+        self.found, self._found_at = self._ask(), time.monotonic()
+
+
 def tail_of(topologies: Iterable[Topology], bootstrap: str) -> Callable[[], Newest]:
     """Gives the newest events of these services, or the `problem` that keeps it from looking."""
     tail = Tail(bootstrap, [topic.name for each in topologies for topic in each.topics if topic.kind == "events"])
@@ -113,7 +134,7 @@ class Watcher:
         token: str = "",
         acts: bool = False,
         operator: str | None = None,
-        versions: Callable[[], Mapping[str, Sequence[Version]]] = dict,
+        versions: Callable[[], Versions] = dict,
         checks: Callable[[], Sequence[Check]] = tuple,
     ) -> None:
         """acts: whether the page may kill and add workers. operator: as Picture has it."""
@@ -121,21 +142,20 @@ class Watcher:
         self._workers = workers
         self._diagnose = diagnose
         self._find_versions = versions
-        self._versions: Mapping[str, Sequence[Version]] = {}
+        self._versions = _Asked(self._told_versions)
         self._checks = checks
         self._acts = acts
         self.operator = operator
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._known = {each.name: _Known() for each in services}
         self._http: aiohttp.ClientSession | None = None
-        self._diagnosis: Mapping[str, Any] | None = None
-        self._diagnosed_at = 0.0
-        self._diagnosing: threading.Thread | None = None
+        self._diagnosis = _Asked(self._findings)
         self._news = News(tail)
 
     async def look(self) -> bytes:
         """A Picture as JSON. Whatever does not answer is a `problem` in it."""
-        self._ask_the_doctor()
+        self._diagnosis.again()
+        self._versions.again()
         urls = self._workers()
         asked = [self._shown(each, urls.get(each.name, ())) for each in self._services]
         shown, _ = await asyncio.gather(asyncio.gather(*asked), self._news.read())
@@ -144,11 +164,11 @@ class Watcher:
                 at=time.time(),
                 services=shown,
                 newest=self._news.newest,
-                doctor=self._diagnosis,
+                doctor=self._diagnosis.found,
                 acts=self._acts,
                 operator=self.operator,
                 with_token=bool(self._headers),
-                versions=self._versions,
+                versions=self._versions.found or {},
                 checks=self._checks(),
             )
             .model_dump_json()
@@ -183,21 +203,17 @@ class Watcher:
         if self._http is not None:
             await self._http.close()
 
-    def _ask_the_doctor(self) -> None:
-        due = time.monotonic() > self._diagnosed_at + _DIAGNOSED_EVERY_S or self._diagnosis is None
-        if due and (self._diagnosing is None or not self._diagnosing.is_alive()):
-            # not one of the loop's threads, for which the end of the process would wait
-            self._diagnosing = threading.Thread(target=self._keep_diagnosis, daemon=True)
-            self._diagnosing.start()
-
-    def _keep_diagnosis(self) -> None:
-        found: Mapping[str, Any]
+    def _findings(self) -> Mapping[str, Any]:
         try:
-            found = self._diagnose()
-            self._versions = self._find_versions()
+            return {**self._diagnose(), "at": time.time()}
         except Exception as failure:  # whatever it is, the page tells it
-            found = {"problem": f"{type(failure).__name__}: {failure}"}
-        self._diagnosis, self._diagnosed_at = {**found, "at": time.time()}, time.monotonic()
+            return {"problem": f"{type(failure).__name__}: {failure}", "at": time.time()}
+
+    def _told_versions(self) -> Versions:
+        try:
+            return self._find_versions()
+        except Exception as failure:  # as above
+            return {each.name: f"{type(failure).__name__}: {failure}" for each in self._services}
 
     async def _shown(self, declared: Declared, urls: Sequence[str]) -> Shown:
         known = self._known[declared.name]

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any
 
 from shared.console.app import create_console, serve
-from shared.console.picture import Check, Declared, Version
+from shared.console.picture import Check, Declared, Version, Versions
 from shared.console.watch import Watcher, Workers, tail_of
 from shared.dev import up as local_stack
 from shared.dev.asking import operators_token
@@ -155,13 +155,17 @@ def _watcher(
     )
 
 
-def versions_of(topologies: Sequence[Topology], bootstrap: str) -> Mapping[str, Sequence[Version]]:
-    """By service: the one of this checkout, and each other that runs or has positions. Empty if brokers are silent."""
+def versions_of(topologies: Sequence[Topology], bootstrap: str) -> Versions:
+    """Of each service: the one of this checkout, and each other that runs or has positions."""
+    brokers = Brokers(bootstrap)
+    return {each.service: _told(each, brokers) for each in topologies}
+
+
+def _told(topology: Topology, brokers: Brokers) -> Sequence[Version] | str:
     try:
-        brokers = Brokers(bootstrap)
-        return {each.service: list(_versions(each, brokers)) for each in topologies}
-    except OnefoldError:  # the doctor says so, too
-        return {}
+        return list(_versions(topology, brokers))
+    except OnefoldError as failure:
+        return str(failure)
 
 
 def _versions(topology: Topology, brokers: Brokers) -> Iterator[Version]:

@@ -88,7 +88,7 @@ def test_another_origins_page_can_not_act(console: str) -> None:
 def test_findings_are_those_of_the_doctor(
     page: Page, console: str, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "_DIAGNOSED_EVERY_S", 1.0)
+    monkeypatch.setattr(watch, "_EXAMINED_EVERY_S", 1.0)
     workers = {SERVICE: stack.urls(SERVICE)}
 
     def both() -> tuple[list[list[str]], list[list[str]]]:

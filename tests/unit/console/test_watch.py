@@ -7,6 +7,7 @@ import json
 import shlex
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -125,6 +126,26 @@ def test_a_doctor_that_fails_says_why_and_is_not_asked_again_at_once() -> None:
 
     eventually(told)
     assert (told()["problem"], asked) == ("ValueError: no such broker", 1)
+
+
+def test_findings_do_not_wait_for_the_look_for_versions() -> None:
+    """Brokers that have lost a coordinator are asked for a minute; just then one needs the findings."""
+    silent = threading.Event()
+
+    def versions() -> Mapping[str, Any]:
+        silent.wait()
+        raise ValueError("no such group")
+
+    watcher = Watcher([DECLARED], dict, lambda: {"findings": ["it burns"]}, Newest, versions=versions)
+
+    def told() -> Any:
+        return json.loads(asyncio.run(watcher.look()))
+
+    eventually(lambda: (told()["doctor"] or {}).get("findings"), lambda found: found == ["it burns"])
+    assert told()["versions"] == {}
+    silent.set()
+    eventually(lambda: told()["versions"], lambda found: found == {"accounts": "ValueError: no such group"})
+    assert told()["doctor"]["findings"] == ["it burns"]
 
 
 def test_the_end_does_not_wait_for_the_doctor() -> None:

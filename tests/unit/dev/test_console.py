@@ -15,10 +15,13 @@ from threading import Barrier
 
 import pytest
 
+from shared.console.picture import Version
 from shared.dev import up as local_stack
-from shared.dev.console import Checks, WorkersOfUp
+from shared.dev.console import Checks, WorkersOfUp, versions_of
 from shared.dev.console_process import page_port
 from shared.dev.processes import Process, identify
+from shared.kafka.brokers import BrokersUnavailable
+from tests.accounts.topology import TOPOLOGY
 from tests.waiting import eventually
 
 URL = "http://127.0.0.1:1"
@@ -107,6 +110,26 @@ def test_of_several_checks_that_are_begun_at_once_one_runs(tmp_path: Path) -> No
     assert (sum(begun), len(checks.seen())) == (1, 1)
     for child, _ in checks._begun.values():
         child.kill()
+
+
+def test_a_group_that_may_not_be_described_hides_no_other_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Guarded:
+        def __init__(self, _: str) -> None:
+            pass
+
+        def members(self, group: str) -> list[str]:
+            if group.startswith("secret"):
+                raise BrokersUnavailable(f"{group} may not be described")
+            return ["a member"]
+
+        def positions(self, _: str) -> dict[str, int]:
+            return {}
+
+    monkeypatch.setattr("shared.dev.console.Brokers", Guarded)
+    services = [replace(TOPOLOGY, tables=(), topics=(), service=name) for name in ("secret", "open")]
+    found = versions_of(services, "b:1")
+    assert found["secret"] == "secret may not be described"
+    assert [each.version for each in found["open"] if isinstance(each, Version)] == [1, 2]
 
 
 def test_no_two_pages_are_given_one_port() -> None:
