@@ -102,9 +102,12 @@ let stream = null;
 
 function follow() {
   stream?.abort();
-  stream = null;
+  stream = state.seen = null; // the next one may come from another worker, which counts from its own first look
   if (document.hidden) return draw("paused");
-  stream = streamed(show, (status) => draw({ 401: "locked", 403: "forbidden" }[status] ?? "lost"));
+  stream = streamed(show, (status) => {
+    state.seen = null;
+    draw({ 401: "locked", 403: "forbidden" }[status] ?? "lost");
+  });
 }
 
 function draw(live) {
