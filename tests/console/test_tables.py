@@ -54,6 +54,10 @@ def test_a_search_is_the_http_query(page: Page, console: str, stack: Stack, acco
     keys = [each["account_id"] for each in told]
     eventually(lambda: page.texts(".rows tbody th"), lambda shown: shown == keys)
     assert page.text(".tables .command code") in [f"curl '{url}{target}'" for url in stack.urls(SERVICE)]
+    page.run("Object.defineProperty(navigator, 'clipboard', {value: undefined})")  # as by plain http from elsewhere
+    page.click(".tables .command button")
+    eventually(lambda: page.text(".tables .command button"), lambda text: text == "selected")
+    assert page.run("String(getSelection())") == page.text(".tables .command code")
     assert page.texts(".rows thead th") == list(told[0])
     page.click(".tables > button")  # more
     eventually(lambda: page.texts(".rows tbody th"), lambda shown: len(shown) > 2 and shown[:2] == keys)

@@ -1,10 +1,12 @@
 // What several sections draw with.
 import { html, useEffect, useRef } from "./vendor/preact-htm-3.1.1.js";
 
+/** A page that came neither by https nor from this machine has no clipboard: its user presses the keys. */
 export function Command({ text }) {
   const copy = async ({ currentTarget: button }) => {
-    await navigator.clipboard.writeText(text);
-    button.textContent = "copied";
+    const copied = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+    if (!copied) getSelection().selectAllChildren(button.previousElementSibling);
+    button.textContent = copied ? "copied" : "selected";
     setTimeout(() => (button.textContent = "copy"), 1500);
   };
   return html`<div class="command"><code tabindex="0">${text}</code><button type="button" onClick=${copy}>copy</button></div>`;
