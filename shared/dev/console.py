@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -32,6 +33,8 @@ from shared.runtime.checkout import CHECKOUT, found_services
 from shared.runtime.child import Child
 from shared.runtime.declared import declared
 from shared.topology.topics import Topology
+
+_ONCE = "`python3 dev.py status`, in an image `python -m shared.dev.cli status`, prints the same once"
 
 
 class Checks:
@@ -124,12 +127,22 @@ def show(
 def show_in_terminal(
     topologies: Sequence[Topology], workers: Workers, diagnose: Callable[[], Diagnosis], bootstrap: str
 ) -> None:
-    """What the page shows, until `q`. Raises StageFailed where there is no terminal."""
-    from shared.console.terminal import Terminal  # with textual, which is for developers: no image has it
-
+    """What the page shows, until `q`. Raises StageFailed where there is no terminal, or nothing that draws in one."""
     if not sys.stdout.isatty():
-        raise StageFailed("`watch` draws in a terminal", "`python3 dev.py status` prints the same once")
-    Terminal(_watcher(topologies, workers, diagnose, bootstrap).look).run()
+        raise StageFailed("`watch` draws in a terminal", _ONCE)
+    try:
+        from shared.console.terminal import Terminal
+    except ModuleNotFoundError as missing:
+        raise StageFailed(f"`watch` is for developers, and no image has what it draws with: {missing}", _ONCE) from None
+
+    async def watch() -> None:
+        watcher = _watcher(topologies, workers, diagnose, bootstrap)
+        try:
+            await Terminal(watcher.look).run_async()
+        finally:
+            await watcher.close()
+
+    asyncio.run(watch())
 
 
 def _watcher(

@@ -16,7 +16,11 @@ import pytest
 from aiohttp import web
 
 from shared.console.picture import Declared
+from shared.console.terminal import Terminal
 from shared.console.watch import Watcher
+from shared.dev.console import show_in_terminal
+from shared.dev.doctor import Diagnosis
+from shared.dev.stages import StageFailed
 from shared.http import peers
 from shared.http.dead_letters import DeadLetter
 from shared.stories.tail import Newest
@@ -153,3 +157,31 @@ def test_the_end_does_not_wait_for_the_doctor() -> None:
     imports = "import asyncio, threading; from shared.console.watch import Newest, Watcher"
     program = f"{imports}; asyncio.run(Watcher([], dict, threading.Event().wait, Newest).look())"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_watch_leaves_no_connection_behind_on_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """aiohttp says "Unclosed client session" of one that nobody closed, to the operator who pressed `q`."""
+
+    class Quits(Terminal):
+        async def run_async(self, **_: Any) -> None:
+            await self._feed._look()
+
+        def run(self, **_: Any) -> None:
+            asyncio.run(self.run_async())
+
+    monkeypatch.setattr("shared.console.terminal.Terminal", Quits)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    workers = {"accounts": ["http://127.0.0.1:1"]}
+    watcher = Watcher([DECLARED], lambda: workers, dict, Newest)
+    monkeypatch.setattr("shared.dev.console._watcher", lambda *_: watcher)
+    show_in_terminal([], dict, lambda: Diagnosis((), ()), "")
+    assert watcher._session.closed
+
+
+def test_watch_names_status_where_nothing_can_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No image has textual."""
+    monkeypatch.setitem(sys.modules, "shared.console.terminal", None)
+    for is_terminal in (False, True):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda found=is_terminal: found)
+        with pytest.raises(StageFailed, match="cli status`, prints"):
+            show_in_terminal([], dict, lambda: Diagnosis((), ()), "")
