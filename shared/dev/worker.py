@@ -35,7 +35,8 @@ _HOST = "127.0.0.1"
 # Below every system's ephemeral range, so that no client's socket takes a port meanwhile, and not the brokers' range.
 _PORTS = range(30_000, 32_768)
 # A worker, or the page, listens seconds after it is given a port, and not between two starts. So whoever is given one
-# also binds the port this far away, to the end of its process: no other process is given it meanwhile.
+# also binds the port this far away, to the end of its process, also where `worker` becomes another program: no other
+# process is given it meanwhile.
 _CLAIM, _CLAIM_BELOW = -13_000, 6_000  # of _PORTS, and of ports below
 _given: set[int] = set()
 
@@ -218,6 +219,7 @@ def _claim(port: int) -> bool:
     except OSError:
         claim.close()
         return False
+    claim.set_inheritable(True)  # by what the process becomes; Popen keeps it from children
     claim.detach()  # so that nothing closes it before the process ends
     _given.add(port)
     return True

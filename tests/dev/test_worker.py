@@ -123,6 +123,21 @@ def test_no_other_process_is_given_the_port_of_a_worker_that_does_not_run(new: N
         assert new("ready").url != first
 
 
+def test_no_other_process_is_given_the_port_of_one_that_became_a_worker() -> None:
+    """`worker SERVICE` is that worker from then on, and listens seconds later."""
+    ports = range(8000, 9000)
+    then = "[sys.executable, '-c', f'print({port}, flush=True); input()']"
+    program = (
+        "import os, sys; from shared.dev.worker import free_port\n"
+        f"port = free_port({ports}); os.execv(sys.executable, {then})"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) != free_port(ports)
+        process.communicate("\n")
+
+
 @contextmanager
 def worker_of_another_process(tmp_path: Path) -> Iterator[str]:
     """The address of a worker there with the stores of `new`'s, which is not started. At the end the process ends."""
