@@ -1,4 +1,5 @@
-"""What looking costs: commands decided while nobody looks, beside five viewers of the page; and how late the page is.
+"""What looking costs: commands decided while nobody looks, beside five viewers of the page, and beside five of the page
+that one of the workers makes itself; and how late the page is.
 
 A viewer is a connection that reads the page's stream to its end, as a browser does; what the browser then takes to draw
 is not measured here.
@@ -7,6 +8,7 @@ is not measured here.
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +26,7 @@ from bench.lab import Lab
 from bench.load import MEASURED_S, WARM_UP_S, charges, lines_answered
 from bench.report import Report, Result
 from bench.speed import Load
+from shared.console.watch import EVERY_S
 from shared.dev.console_process import ConsoleProcess
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker
@@ -66,17 +69,21 @@ def _throughput(begin: Begin, workers: Sequence[Worker], url: str, rounds: int, 
     keys = {each.url: ids({p for p, owner in owned.items() if owner is each}, 200) for each in workers}
     for each in workers:
         fill(each, keys[each.url])
-    decided: dict[int, list[float]] = {0: [], VIEWERS: []}
+    looks = {"viewers_0": (url, 0), f"viewers_{VIEWERS}": (url, VIEWERS)}
+    looks[f"ui_viewers_{VIEWERS}"] = f"{workers[0].url}/ui", VIEWERS
+    decided: dict[str, list[float]] = {look: [] for look in looks}
     _decided_per_s(keys, WARM_UP_S)
     for number in range(1, rounds + 1):
-        for viewers, rates in decided.items():
-            with begin(f"{viewers} viewers {number}/{rounds}") as now, _viewers(url, viewers):
-                rates.append(_decided_per_s(keys, MEASURED_S))
-                now.done = f"{rates[-1]:,.0f} commands/s"
-    for viewers, rates in decided.items():
-        report.results.append(Result(f"decided_viewers_{viewers}", {"decided_per_s": median(rates), "rounds": rounds}))
-    pairs = zip(decided[VIEWERS], decided[0], strict=True)
-    report.ratios[f"decided_viewers_{VIEWERS}_vs_0"] = round(median(seen / unseen for seen, unseen in pairs), 3)
+        for look, (at, viewers) in looks.items():
+            with begin(f"{look} {number}/{rounds}") as now, _viewers(at, viewers):
+                decided[look].append(_decided_per_s(keys, MEASURED_S))
+                now.done = f"{decided[look][-1]:,.0f} commands/s"
+    unseen, *others = looks
+    for look, rates in decided.items():
+        report.results.append(Result(f"decided_{look}", {"decided_per_s": median(rates), "rounds": rounds}))
+    for look in others:
+        pairs = zip(decided[look], decided[unseen], strict=True)
+        report.ratios[f"decided_{look}_vs_0"] = round(median(seen / alone for seen, alone in pairs), 3)
 
 
 def _decided_per_s(keys: dict[str, list[str]], seconds: float) -> float:
@@ -86,11 +93,15 @@ def _decided_per_s(keys: dict[str, list[str]], seconds: float) -> float:
 
 
 def _lateness(begin: Begin, worker: Worker, url: str, report: Report) -> None:
-    """From the answer to a command, with which its event is committed, to the frame that has the event."""
+    """From the answer to a command, with which its event is committed, to the frame that has the event.
+
+    Each is sent at a random time between two frames: right after one, it would wait for all of the next.
+    """
     late_ms: list[float] = []
     with begin("event to frame") as now, Client(worker.url) as client, _frames(url) as seen:
         for number in range(EVENTS):
             account = f"late-{number}"
+            time.sleep(random.uniform(0, EVERY_S))
             client.send(path_of("/accounts", account))
             answered = time.monotonic()
             late_ms.append(1000 * max(0.0, seen.await_first(partial(_has_event, account)) - answered))
