@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Never
+from typing import NamedTuple, Never
 
 from shared.dev.stack import Stack
+from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker
 
 _TICK_S = 0.5
@@ -15,31 +16,44 @@ _STEADY_S = 60.0
 _LONGEST_PAUSE_S = 30.0
 
 
+class Wanted(NamedTuple):
+    """One more worker of the service; or if `first`, those that it begins with, where it has none."""
+
+    service: str
+    first: bool
+
+
 def keep_running(
     stack: Stack,
     say: Callable[[str], None],
     changed: Callable[[], None] = lambda: None,
     resting: Path | None = None,
-    wanted: Callable[[], Iterable[str]] = lambda: (),
+    wanted: Callable[[], Iterable[Wanted]] = lambda: (),
     workers: int = 1,
 ) -> Never:
     """Restarts workers that end by themselves. Raises BrokerFailed, and KeyboardInterrupt, which ends it.
 
     changed: called when a worker was started or stopped. resting: a folder; its files name services to keep stopped.
-    wanted: gives the service of each worker that is to be added, once. workers: of a service that has none yet.
+    wanted: gives each once. workers: of a service that has none yet.
     """
     keepers: list[Keeper] = []
     while True:
         keepers += [Keeper(each, say, resting and resting / each.service) for each in stack.workers[len(keepers) :]]
         time.sleep(_TICK_S)
         stack.kafka.check()
-        added = [
-            stack.spawn_worker(service)
-            for service in wanted()
-            for _ in range(1 if stack.workers_of(service) else workers)
-        ]
-        if [keeper for keeper in keepers if keeper.tick(time.monotonic())] or added:
+        added = [_add(stack, each, workers, say) for each in wanted()]
+        if [keeper for keeper in keepers if keeper.tick(time.monotonic())] or any(added):
             changed()
+
+
+def _add(stack: Stack, one: Wanted, workers: int, say: Callable[[str], None]) -> bool:
+    """Whether it started any: the first ones may be there by now, or none can be started."""
+    missing = 0 if stack.workers_of(one.service) else workers
+    try:
+        return bool([stack.spawn_worker(one.service) for _ in range(missing if one.first else 1)])
+    except (StageFailed, OSError) as failure:
+        say(f"no worker of {one.service} is added:\n{failure}")
+        return True  # perhaps some
 
 
 class Keeper:

@@ -17,7 +17,7 @@ from typing import TextIO
 from uuid import uuid4
 
 from shared.dev.console_process import ConsoleProcess
-from shared.dev.keeper import keep_running
+from shared.dev.keeper import Wanted, keep_running
 from shared.dev.processes import Process, children, end, identify
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed, stage
@@ -30,6 +30,7 @@ _TICK_S = 0.5
 _UP_GRACE_S = 60.0
 _ORPHAN_GRACE_S = 10.0
 _RESOLVE = "resolve what its log says"
+_FIRST = "first"
 _OF_EACH = {"ONEFOLD_HTTP_PORT", "ONEFOLD_INSTANCE"}  # settings that `up` gives each worker
 
 Services = Mapping[str, list[dict[str, str | int]]]
@@ -108,7 +109,7 @@ def start_workers(root: Path, service: str) -> list[str]:
     """
     begins = _ends_of_logs(root, service)
     if service not in found(root).services:
-        _ask_for(root, service)
+        _ask_for(root, service, _FIRST)
     _resting(root, service).unlink(missing_ok=True)
 
     def ready() -> bool:
@@ -127,12 +128,12 @@ def add_worker(root: Path, service: str) -> None:
     """Has `up` start one more worker of `service`, and keep it running; waits for neither. Raises StageFailed."""
     if not _urls(_running(root, service), service):
         raise StageFailed(f"{service} is stopped", f"`python3 dev.py start {service}`")
-    _ask_for(root, service)
+    _ask_for(root, service, str(uuid4()))
 
 
-def _ask_for(root: Path, service: str) -> None:
+def _ask_for(root: Path, service: str, name: str) -> None:
     _adding(root).mkdir(exist_ok=True)
-    (_adding(root) / f"{service}.{uuid4()}").touch()
+    (_adding(root) / f"{service}.{name}").touch()
 
 
 def _has_ended(record: Record, service: str) -> bool:
@@ -274,15 +275,16 @@ def _resting(root: Path, service: str = "") -> Path:
 
 
 def _adding(root: Path) -> Path:
-    """A folder, with a file for each worker that is to be added: the service's name, a dot, and nobody else's name."""
+    """A folder, with a file for each `Wanted`: the service's name, a dot, and `first` or nobody else's name."""
     return root / "adding"
 
 
-def wanted(root: Path) -> Iterator[str]:
-    """The service of each worker that `add_worker` asked for; each is given once."""
+def wanted(root: Path) -> Iterator[Wanted]:
+    """What `start_workers` and `add_worker` asked for; each is given once."""
     for file in sorted(_adding(root).glob("*.*")):
         file.unlink()
-        yield file.name.partition(".")[0]
+        service, _, name = file.name.partition(".")
+        yield Wanted(service, name == _FIRST)
 
 
 def _services(stack: Stack) -> Services:

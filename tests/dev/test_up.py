@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
@@ -21,7 +22,7 @@ from typer.testing import CliRunner
 from shared.dev import cli
 from shared.dev import up as local_stack
 from shared.dev.console import WorkersOfUp
-from shared.dev.keeper import Keeper, keep_running
+from shared.dev.keeper import Keeper, Wanted, keep_running
 from shared.dev.processes import Process, identify
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
@@ -130,6 +131,32 @@ def test_start_runs_a_service_that_up_did_not_know(kept: Path) -> None:
     assert local_stack.start_workers(kept, "ready") == [url]
 
 
+def test_two_who_start_a_service_at_once_start_it_once(kept: Path) -> None:
+    """What was added stays until `up` ends."""
+    with ThreadPoolExecutor(2) as pool:
+        urls = list(pool.map(lambda _: local_stack.start_workers(kept, "ready"), range(2)))
+    assert urls[0] == urls[1]
+    assert len(urls[0]) == 1
+
+
+def test_a_worker_that_can_not_be_added_ends_no_other(tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def spawn(_: str) -> None:
+        raise StageFailed("no port is free", "stop something")
+
+    def check() -> None:
+        if said:
+            raise KeyboardInterrupt
+
+    stack = SimpleNamespace(
+        workers=[], kafka=SimpleNamespace(check=check), spawn_worker=spawn, workers_of=lambda _: [Scripted()]
+    )
+    with pytest.raises(KeyboardInterrupt):
+        keep_running(cast(Stack, stack), said.append, wanted=lambda: [Wanted("accounts", first=False)])
+    assert said == ["no worker of accounts is added:\n  no port is free\n  fix: stop something"]
+
+
 def test_start_says_at_once_that_a_worker_refuses_to_run(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_stack, "READY_DEADLINE_S", SESSION_S * 10)
     with pytest.raises(StageFailed, match="crashing ended before it was ready") as failure:
@@ -161,14 +188,14 @@ def test_a_worker_that_is_added_is_told_of_and_kept_running(tmp_path: Path) -> N
     stack = SimpleNamespace(
         workers=workers, kafka=SimpleNamespace(check=lambda: None), spawn_worker=spawn, workers_of=lambda _: workers
     )
-    wishes, changes = iter([["accounts"]]), list[int]()
+    wishes, changes = iter([[Wanted("accounts", first=True)] * 2]), list[int]()
 
     def changed() -> None:
         changes.append(len(workers))
         if len(changes) == 2:
             raise KeyboardInterrupt
 
-    def wanted() -> list[str]:
+    def wanted() -> list[Wanted]:
         if changes and workers[0].code is None:
             workers[0].code = -9
         return next(wishes, [])

@@ -68,7 +68,7 @@ def test_what_is_added_is_a_worker_of_up(worker: subprocess.Popen[bytes], tmp_pa
     buttons = recorded(tmp_path, identify(worker.pid))
     for _ in range(2):
         buttons.add("accounts")
-    assert list(local_stack.wanted(tmp_path)) == ["accounts", "accounts"]
+    assert list(local_stack.wanted(tmp_path)) == [("accounts", False), ("accounts", False)]
     assert list(local_stack.wanted(tmp_path)) == []
     with pytest.raises(LookupError, match="`up` runs no vouchers; fix: name one that it runs: accounts"):
         buttons.add("vouchers")
