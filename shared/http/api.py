@@ -100,7 +100,9 @@ def create_api(node: Node, routes: Routes, page: Page | None = None) -> FastAPI:
     api.state.turns = Turns(settings.max_readers)
     api.state.lines = Turns(MAX_IN_FLIGHT, of="lines")
     api.state.closing = asyncio.Event()  # set when the worker begins to stop, so that long answers end
-    Gauge("onefold_change_streams", "Open streams of changes", registry=registry).set_function(lambda: streams.open)
+    Gauge("onefold_change_streams", "Open streams of changes, and viewers of /ui", registry=registry).set_function(
+        lambda: streams.open
+    )
     problems.install(api)
     openapi.install(api)
     api.state.metrics = metrics = RequestMetrics(registry)
