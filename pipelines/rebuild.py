@@ -425,12 +425,15 @@ class Rebuild:
     def _write(self, table: AnyTable) -> None:
         """Replaces what an unfinished run wrote: it may have folded other keys."""
         rows = self._spark.read.schema(_ROWS).parquet(str(self._staged(table) / "*"))
-        self._replace(self._new.changelog(table.table), rows.where("value IS NOT NULL"))
+        kept = rows.where("value IS NOT NULL")
         is_aggregate = isinstance(table, FoldedTable) and not table.is_view
         if is_aggregate and table.table.ends and self._new.history_index is not None:
+            ended = rows.where("value IS NULL AND events > 0")
             tell = partial(_ended, table.package, table.table.name)
-            ended = rows.where("value IS NULL AND events > 0").mapInArrow(tell, _ROWS)
-            self._replace(self._new.changelog(self._new.history_index), ended)
+            self._replace(self._new.changelog(self._new.history_index), ended.mapInArrow(tell, _ROWS))
+            # a deletion for each partition: workers take a changelog without a record for that of another table
+            kept = kept.unionByName(ended.dropDuplicates(["partition"]))
+        self._replace(self._new.changelog(table.table), kept)
 
     def _write_outcomes(self, plan: Plan) -> None:
         """Of commands that are known yet: they don't depend on the fold."""

@@ -296,14 +296,17 @@ class AggregateProcessor(Processor):
             rows.outcomes.put(key, row_of(done.outcome, at, offset))
 
     def _end(self, rows: Rows, command: CommandEnvelope[Any], done: Step[Any]) -> None:
-        """Delete the row, if there is one; unless the aggregate had ended before, note where it goes on."""
+        """Delete the row, and note where the aggregate goes on; nothing where it had ended before.
+
+        The deletion is written even if there was no row: a changelog without a record is taken for another table's.
+        """
         assert rows.ended is not None
         key = command.aggregate_id.encode()
-        is_kept = rows.get(key) is not None
-        if done.row.sequence and (is_kept or done.events):
+        if rows.get(key) is None and not done.events:
+            return
+        if done.row.sequence:
             rows.ended.put(ended_key(command.aggregate_id), ended(done.row))
-        if is_kept:
-            rows.put(key, None)
+        rows.put(key, None)
 
     def _lost(self, record: SourceRecord, command: CommandEnvelope[Any], known: Outcome, batch: Batch) -> None:
         """The command's id is used up. Later ones of its key do not wait for it: it can't be mended, only sent anew."""

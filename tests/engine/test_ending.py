@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from typing import Any, cast
 
@@ -17,7 +18,8 @@ from shared.domain.decider import fold
 from shared.domain.envelope import EventEnvelope
 from shared.engine import lagging
 from shared.engine.wiring import processors_of, wired
-from tests.carts.domain import DECIDER, INITIAL
+from shared.topology.declaration import Service
+from tests.carts.domain import DECIDER, INITIAL, AddItem, Cart, CheckedOut, CheckOut, ItemAdded
 from tests.carts.service import SERVICE
 from tests.carts.topology import CARTS, COMMANDS, EVENTS, TOPOLOGY, WAITING
 from tests.engine.test_next_version import Worker
@@ -45,8 +47,8 @@ def broker() -> Broker:
     )
 
 
-def worker(broker: Broker, name: str) -> Worker:
-    return Worker(broker, name, 0, 1, topology=TOPOLOGY, processors=wired(TOPOLOGY, processors_of(SERVICE)))
+def worker(broker: Broker, name: str, service: Service = SERVICE) -> Worker:
+    return Worker(broker, name, 0, 1, topology=TOPOLOGY, processors=wired(TOPOLOGY, processors_of(service)))
 
 
 def add(broker: Broker, cart: str = "ann") -> None:
@@ -76,6 +78,19 @@ def test_whoever_takes_over_begins_it_again_at_the_next_sequence(broker: Broker)
     add(broker)
     asyncio.run(worker(broker, "v").work())
     assert [event.sequence for event in events(broker)] == [1, 2, 3]
+
+
+def test_a_partition_of_which_no_aggregate_ever_had_a_row_can_be_taken_over(broker: Broker) -> None:
+    """Each began and ended in one command. An empty changelog would look like that of a table with another name."""
+
+    def at_once(command: AddItem | CheckOut, _: Cart) -> list[ItemAdded | CheckedOut]:
+        return [ItemAdded(item="tea"), CheckedOut()]
+
+    service = replace(SERVICE, decider=replace(DECIDER, decide=at_once))
+    for name in ("w", "v"):
+        add(broker)
+        asyncio.run(worker(broker, name, service).work())
+    assert [event.sequence for event in events(broker)] == [1, 2, 3, 4]
 
 
 @pytest.mark.usefixtures("lag")
