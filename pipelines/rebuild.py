@@ -311,8 +311,9 @@ class Rebuild:
         """That the rows of views whose source is read again include it so far, also those that have ended."""
         target = self._new.changelog(self._new.parked).name
         for table in (each.table for each in self._tables if each.is_view and each.table.ends):
-            for number, position in plan.positions[table.source.name].items():
-                row = PARKED_CODEC.encode(Row(1, note_of_ended(number, position - 1), {}, position - 1))
+            source = table.source.name
+            for number, position in plan.positions[source].items():
+                row = PARKED_CODEC.encode(Row(1, note_of_ended(number, source, position - 1), {}, position - 1))
                 yield Record(target, ended_id(table.name).encode(), row, number)
 
     def _noted(self, plan: Plan) -> Iterator[Record]:

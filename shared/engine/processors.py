@@ -356,11 +356,11 @@ class ProjectionProcessor(Listener):
         if not self._ends:
             super().process(records, rows, batch, parking)
             return
-        self._ended = self._last_end = before = parking.ended(self.name)
+        self._ended = self._last_end = before = parking.ended(self.name, self.source.name)
         try:
             super().process(records, rows, batch, parking)
             if self._last_end > before:
-                parking.note_ended(self.name, records[0].partition, self._last_end)
+                parking.note_ended(self.name, records[0].partition, self.source.name, self._last_end)
         finally:
             self._ended = -1  # what is retried was never included
 

@@ -128,7 +128,7 @@ class Reprocessing:
             moves=tuple(move for move in moves if (move.before or 0) != move.after or skipped),
             emptied=tuple(part for changelog in changelogs for part in self._filled(changelog)),
             rewound={tp: start for tp, start in rewound.items() if tp in before},
-            ended=tuple(_ended(topology, replay, before)),
+            ended=tuple(_ended(topology, replay)),
             parking=topology.parking.name,
             notes=tuple(_notes(replay, rewound | skipped)),
             begins=tuple(_begins(topology, replay, before, begins, copying=False)),
@@ -262,12 +262,12 @@ def _begins(
             yield Record(changelog, BEGINS_ID.encode(), row, number)
 
 
-def _ended(topology: Topology, replay: Replay, begun: Iterable[Partition]) -> Iterator[Record]:
+def _ended(topology: Topology, replay: Replay) -> Iterator[Record]:
+    """Of all partitions: notes stay where positions have expired, or where those are of the source it had before."""
     changelog = topology.changelog(topology.parked).name
     for table in (each for each in replay.tables if each.ends and not each.joins):
-        for topic, partition in begun:
-            if topic == table.source.name:
-                yield Record(changelog, ended_id(table.name).encode(), None, partition)
+        for partition in range(topology.partitions):
+            yield Record(changelog, ended_id(table.name).encode(), None, partition)
 
 
 def _notes(replay: Replay, begins: Mapping[Partition, int]) -> Iterator[OperatorRequest]:

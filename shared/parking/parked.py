@@ -124,9 +124,9 @@ def note_of_successor(partition: int, group: str) -> Parked:
     return _note(partition, group)
 
 
-def note_of_ended(partition: int, offset: int) -> Parked:
-    """offset: the rows of a view include its source up to there, also those that have ended and are no more."""
-    return _note(partition, "", offset)
+def note_of_ended(partition: int, source: str, offset: int) -> Parked:
+    """offset: the rows of a view include `source` up to there, also those that have ended and are no more."""
+    return _note(partition, source, offset)
 
 
 def ended_id(table: str) -> str:

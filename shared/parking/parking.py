@@ -124,13 +124,13 @@ class Parking:
     def note_begins(self, partition: int, begins: Mapping[str, Mapping[str, int]]) -> None:
         self._write(BEGINS_ID, note_of(partition, begins))
 
-    def ended(self, table: str) -> int:
-        """The offset of the last record that has ended a row of the view; -1 if none has."""
+    def ended(self, table: str, source: str) -> int:
+        """The offset of the last record of `source` that has ended a row of the view; -1 if none has."""
         note = self.get(ended_id(table))
-        return -1 if note is None else note.offset
+        return -1 if note is None or note.reason != source else note.offset
 
-    def note_ended(self, table: str, partition: int, offset: int) -> None:
-        self._write(ended_id(table), note_of_ended(partition, offset))
+    def note_ended(self, table: str, partition: int, source: str, offset: int) -> None:
+        self._write(ended_id(table), note_of_ended(partition, source, offset))
 
     def _add(self, id_: str, parked: Parked, offset: int) -> None:
         at = bisect_right(parked.pages, offset)

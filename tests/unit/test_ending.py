@@ -21,6 +21,7 @@ from shared.engine.batch import Batch
 from shared.engine.processors import Processor
 from shared.engine.wiring import by_source, codecs_of, processors_of, wired
 from shared.operations.provision import Difference, declared_topics
+from shared.operations.reprocess import _ended
 from shared.parking.parked import PARKED_CODEC
 from shared.parking.parking import Parking
 from shared.runtime.settings import Settings
@@ -29,6 +30,7 @@ from shared.tables.store import RowStore
 from shared.testing.conversation import MemoryRecord
 from shared.testing.scenario import ViewScenario, happened
 from shared.topology.declaration import Service
+from shared.topology.replay import replay_of
 from shared.topology.topics import HOUR_MS, Table, Topic, Topology
 from tests.carts.domain import DECIDER, INITIAL, AddItem, Cart, CheckedOut, CheckOut, Filled, ItemAdded
 from tests.carts.projections import PROJECTIONS, Waiting
@@ -223,11 +225,38 @@ def test_an_event_that_was_parked_counts_though_rows_of_later_ones_have_ended(wo
         Parking(Rows("", cast(RowStore, Store()), 0, None, PARKED_CODEC), set()),
     )
     view.process(others, rows, batch, parking)
-    assert parking.ended(WAITING.name) == others[-1].offset
+    assert parking.ended(WAITING.name, EVENTS.name) == others[-1].offset
     view.process([late], rows, batch, parking)
     assert rows.get(b"eve") is None
     assert view.attempt(late, rows, batch, retried_ms=0) is None
     assert rows.get(b"eve") == Row(1, Waiting(items=1), {}, late.offset)
+
+
+def test_a_view_that_is_read_again_has_every_record_though_its_group_has_no_position(worker: Worker) -> None:
+    """As after its source was made again, or has another name: then an operator is sent to `reprocess`."""
+    worker.send("ann", ADD)
+    (view,) = (each for each in worker.processors[EVENTS.name] if each.table == WAITING)
+    batch = Batch("dead-letters")
+    rows, noted = worker._rows(WAITING, batch), Rows("", cast(RowStore, Store()), 0, None, PARKED_CODEC)
+    Parking(noted, set()).note_ended(WAITING.name, 0, EVENTS.name, 9)
+    removed = list(_ended(TOPOLOGY, replay_of(TOPOLOGY, processors_of(SERVICE), WAITING.name)))
+    assert [(record.partition, record.value) for record in removed] == [(0, None), (1, None)]
+    noted.put(removed[0].key or b"", None)
+    view.process(worker.logs[EVENTS.name], rows, batch, Parking(noted, set()))
+    assert rows.get(b"ann") == Row(1, Waiting(items=1), {}, 0)
+
+
+def test_what_has_ended_of_another_source_leaves_out_no_record_of_this_one(worker: Worker) -> None:
+    worker.send("ann", ADD)
+    (view,) = (each for each in worker.processors[EVENTS.name] if each.table == WAITING)
+    batch = Batch("dead-letters")
+    rows, parking = (
+        worker._rows(WAITING, batch),
+        Parking(Rows("", cast(RowStore, Store()), 0, None, PARKED_CODEC), set()),
+    )
+    parking.note_ended(WAITING.name, 0, "carts.events.v0", 9)
+    view.process(worker.logs[EVENTS.name], rows, batch, parking)
+    assert rows.get(b"ann") == Row(1, Waiting(items=1), {}, 0)
 
 
 def test_a_retry_that_ends_a_row_leaves_out_no_other_record_that_is_retried() -> None:
