@@ -169,7 +169,7 @@ class Rebuild:
         self._refuse_problems()
         self._refuse_changes(plan)
         for table in self._every:
-            self._write(table)
+            self._write(table, plan)
         self._write_outcomes(plan)
         ends = self._unread_ends(plan)  # of neighbours' topics: they may keep us waiting
         self._supersede(self._new.group)  # whoever joins the old version later finds this before the first record
@@ -423,14 +423,14 @@ class Rebuild:
             more -= len(lines)
             raise HistoryBroken("\n".join([*lines, f"and {more:,} more"] if more else lines))
 
-    def _write(self, table: AnyTable) -> None:
+    def _write(self, table: AnyTable, plan: Plan) -> None:
         """Replaces what an unfinished run wrote: it may have folded other keys."""
         rows = self._spark.read.schema(_ROWS).parquet(str(self._staged(table) / "*"))
         kept = rows.where("value IS NOT NULL")
         is_aggregate = isinstance(table, FoldedTable) and not table.is_view
         if is_aggregate and table.table.ends and self._new.history_index is not None:
             ended = rows.where("value IS NULL AND events > 0")
-            tell = partial(_ended, table.package, table.table.name)
+            tell = partial(_ended, table.package, table.table.name, plan.positions[table.table.source.name])
             self._replace(self._new.changelog(self._new.history_index), ended.mapInArrow(tell, _ROWS))
             # a deletion for each partition: workers take a changelog without a record for that of another table
             kept = kept.unionByName(ended.dropDuplicates(["partition"]))
@@ -536,15 +536,20 @@ def _of_aggregate(package: str, name: str, number: int, position: int, both: Bat
     return as_batches(((number, *_taking_over(table, position, *fields)) for fields in rows_of(both)), _ROWS)
 
 
-def _ended(package: str, name: str, rows: Batches) -> Iterator[pa.RecordBatch]:
-    """What the history index tells of the aggregates that have no row any more."""
+def _ended(package: str, name: str, positions: Positions, rows: Batches) -> Iterator[pa.RecordBatch]:
+    """What the history index tells of the aggregates that have no row any more.
+
+    positions: of the old version in the commands. All before them was decided, or is parked.
+    """
     table = table_in(package, name)
     codec = index_codec(table.row_codec.state_type)
-    told = (
-        (partition, ended_key(key.decode()), codec.encode(ended(Row(count, table.initial, {}, -1))), count, None)
-        for partition, key, _, count, _ in rows_of(rows)
-    )
-    return as_batches(told, _ROWS)
+
+    def told() -> Iterator[tuple[Any, ...]]:
+        for partition, key, _, count, _ in rows_of(rows):
+            last: Row[Any] = Row(count, table.initial, {}, positions[partition] - 1)
+            yield partition, ended_key(key.decode()), codec.encode(ended(last)), count, None
+
+    return as_batches(told(), _ROWS)
 
 
 def _taking_over(
@@ -566,7 +571,8 @@ def _taking_over(
     initial = to_json(table.initial)
     if old is None and state != initial:  # else it has ended, maybe when that was declared yet
         return key, None, count, f"{count} events, but no row"
-    fields: dict[str, Any] = {"sequence": count, "outcomes": {}, "offset": -1} if old is None else from_json(old)
+    had_ended = {"sequence": count, "outcomes": {}, "offset": position - 1}
+    fields: dict[str, Any] = had_ended if old is None else from_json(old)
     if fields["sequence"] != count:
         return key, None, count, f"{count} events, but its row is at sequence {fields['sequence']}"
     if table.has_ended(state or initial) and not fields["outcomes"]:

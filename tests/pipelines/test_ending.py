@@ -23,14 +23,16 @@ from pipelines.catalog import FoldedTable, Version, table_in
 from pipelines.consistency import check, difference
 from pipelines.divergence import Record, _locate
 from pipelines.folds import STATES, fold_batches
-from pipelines.rebuild import Rebuild, _ended, _of_aggregate, _of_view
+from pipelines.rebuild import _ROWS, Rebuild, _ended, _of_aggregate, _of_view
 from shared.dev.stack import Stack
 from shared.dev.worker import faust_command
 from shared.domain.history_index import ended_key, goes_on_from, index_codec
 from shared.domain.row import Row
+from shared.engine.batch import Batch
 from shared.kafka.brokers import Brokers
 from shared.kafka.spans import read_all
 from shared.operations.provision import provision
+from shared.topology.topics import HOUR_MS
 from tests.carts.domain import DECIDER, INITIAL, Cart, Filled
 from tests.carts.projections import Waiting
 from tests.carts.topology import CARTS, COMMANDS, EVENTS, TOPOLOGY, WAITING
@@ -115,17 +117,38 @@ def test_a_rebuild_tells_where_each_aggregate_goes_on(batches: list[list[Any]]) 
     sent(worker, batches)
     staged = [row for row in rebuilt(worker, AGGREGATE).values() if row["value"] is None]
     decode = index_codec(Cart).decode
-    for row, entry in zip(staged, _told(staged), strict=True):
+    for row, entry in zip(staged, _told(worker, staged), strict=True):
         cart = row["key"].decode()
         assert entry["key"] == ended_key(cart)
         on = goes_on_from(DECIDER.initial_row, decode(entry["value"]))
         assert (on.sequence, on.state) == (len(worker.events(cart)), INITIAL)
+        assert on.offset == len(worker.logs[COMMANDS.name]) - 1
         assert worker.row(CARTS, cart) is None
 
 
-def _told(staged: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    batches = [pa.RecordBatch.from_pylist([row]) for row in staged]
-    return [row for out in _ended(PACKAGE, CARTS.name, batches) for row in out.to_pylist()]
+def test_a_letter_that_is_retried_after_a_rebuild_has_no_second_effect_on_what_has_ended() -> None:
+    """Its sender has sent it again meanwhile. Its outcome is known no more, and the letter comes along."""
+    worker = Worker()
+    worker.append("ann", ADD, id_="x")  # is parked
+    worker._handled[COMMANDS.name] = 1
+    worker.send("ann", ADD, id_="x")
+    worker.send("ann", OUT)
+    (told,) = _told(worker, rebuilt(worker, AGGREGATE).values())
+    assert TOPOLOGY.outcomes is not None
+    assert TOPOLOGY.history_index is not None
+    worker.stores[TOPOLOGY.outcomes.name].clear()
+    worker.stores[TOPOLOGY.history_index.name][told["key"]] = told["value"]
+    (aggregate,) = worker.processors[COMMANDS.name]
+    batch = Batch("dead-letters")
+    letter = worker.logs[COMMANDS.name][0]
+    failure = aggregate.attempt(letter, worker._rows_of(aggregate, batch), batch, retried_ms=100 * HOUR_MS)
+    assert (failure and failure.code, batch.records) == ("command.overtaken", [])
+
+
+def _told(worker: Worker, staged: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    batches = [pa.RecordBatch.from_pylist([row], schema_of(_ROWS)) for row in staged]
+    position = len(worker.logs[COMMANDS.name])
+    return [row for out in _ended(PACKAGE, CARTS.name, {0: position}, batches) for row in out.to_pylist()]
 
 
 @pytest.mark.parametrize("table", [AGGREGATE, VIEW], ids=["aggregate", "view"])
