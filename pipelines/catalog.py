@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from pydantic_core import to_json
-
 from shared.domain.decider import Decider
 from shared.domain.errors import OnefoldError
 from shared.domain.row import Row, RowCodec
@@ -73,7 +71,7 @@ class FoldedTable:
 
     def has_ended(self, state: bytes) -> bool:
         """Whether a key in that state, as JSON, has no row."""
-        return self.table.ends and state == to_json(self.initial)
+        return self.table.ends and self.row_codec.is_read_like(state, self.initial)
 
     def versions(self, first: int, states: Iterable[bytes]) -> list[Version]:
         """Of a key at sequence `first` in the first of these states, and in the others after one event more each."""

@@ -149,13 +149,14 @@ def advance_of(table: FoldedTable) -> Advance:
     """How to fold one more record, as the engine does."""
     match table.pure:
         case Decider() as decider:
-            return _advance_aggregate(decider)
+            return _advance_aggregate(decider, table.table.ends)
         case Projection() as projection:
             return _advance_view(projection)
 
 
-def _advance_aggregate(decider: Decider[Any, Any, Any]) -> Advance:
-    decode, evolve = decider.event_codec.decode, decider.evolve
+def _advance_aggregate(decider: Decider[Any, Any, Any], ends: bool) -> Advance:
+    decode, evolve, initial = decider.event_codec.decode, decider.evolve, decider.initial
+    is_like = decider.row_codec.is_like
 
     def advance(before: Folded, offset: int, key: bytes, value: bytes) -> Folded:
         event = decode(value)
@@ -164,22 +165,23 @@ def _advance_aggregate(decider: Decider[Any, Any, Any]) -> Advance:
             raise SequenceBroken(f"sequence {event.sequence} follows {before.sequence}")
         if event.aggregate_id.encode() != key:
             raise BadMessage("the record's key is not the aggregate id in its body")
-        return Folded(sequence, evolve(before.state, event.data), offset)
+        state = initial if ends and is_like(before.state, initial) else before.state  # it had no row any more
+        return Folded(sequence, evolve(state, event.data), offset)
 
     return advance
 
 
 def _advance_view(projection: Projection[Any, Any]) -> Advance:
     decode, project = projection.event_codec.decode, projection.project
-    ends, initial = projection.table.ends, projection.initial
+    ends, initial, is_like = projection.table.ends, projection.initial, projection.row_codec.is_like
 
     def advance(before: Folded, offset: int, key: bytes, value: bytes) -> Folded:
         try:
             event = decode(value)
         except UnknownType:
             return before
-        view = project(before.state, event, key.decode())
-        return Folded(0 if ends and view == initial else before.sequence + 1, view, offset)
+        view = project(before.state if before.sequence else initial, event, key.decode())
+        return Folded(0 if ends and is_like(view, initial) else before.sequence + 1, view, offset)
 
     return advance
 

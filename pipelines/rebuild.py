@@ -569,7 +569,8 @@ def _taking_over(
     if problem is not None:
         return key, None, count, problem
     initial = to_json(table.initial)
-    if old is None and state != initial:  # else it has ended, maybe when that was declared yet
+    # else it has ended, maybe when that was declared yet
+    if old is None and not table.row_codec.is_read_like(state or initial, table.initial):
         return key, None, count, f"{count} events, but no row"
     had_ended = {"sequence": count, "outcomes": {}, "offset": position - 1}
     fields: dict[str, Any] = had_ended if old is None else from_json(old)

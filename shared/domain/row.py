@@ -153,6 +153,21 @@ class RowCodec(Generic[S]):
         """The same, for writing it again. Raises for an unknown field, too: it would be lost."""
         return Row(**self._validate(raw, extra="forbid"))
 
+    def is_like(self, state: S, initial: S) -> bool:
+        """Whether a row with `state` would be read as one with `initial`; `==` alone tells a list from a tuple."""
+        return state == initial or (isinstance(state, type(initial)) and self.is_read_like(to_json(state), initial))
+
+    def is_read_like(self, state: bytes, initial: S) -> bool:
+        """The same of a state as JSON, where 0.00 is not 0. Of one that can't be read, False."""
+        first = to_json(initial)
+        if state == first or initial is None:  # None is in no row
+            return state == first
+        try:
+            one, other = self._validate_states(b"[%b,%b]" % (state, first))
+        except ValueError:
+            return False
+        return bool(one == other)
+
     def check_initial(self, state: S) -> None:
         """Raises ValueError unless a row with `state` is read as it was written."""
         row = Row(sequence=0, state=state, outcomes={}, offset=-1)

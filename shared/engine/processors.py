@@ -189,6 +189,7 @@ class AggregateProcessor(Processor):
         self.events = events
         self.writes = (events,)
         self._ends = table.ends
+        self._is_like = decider.row_codec.is_like
         self._decode = decider.command_codec.decode
 
     def holds_up(self, failure: Failure) -> bool:
@@ -287,7 +288,7 @@ class AggregateProcessor(Processor):
     def _put(self, rows: Rows, command: CommandEnvelope[Any], done: Step[Any], offset: int, at: int) -> None:
         """Write the aggregate's row, and the outcome beside it, except one that failed: that is in the row."""
         assert rows.outcomes is not None
-        if self._ends and done.row.state == self.decider.initial and not done.row.outcomes:
+        if self._ends and not done.row.outcomes and self._is_like(done.row.state, self.decider.initial):
             self._end(rows, command, done)
         else:
             rows.put(command.aggregate_id.encode(), done.row)
@@ -342,6 +343,7 @@ class ProjectionProcessor(Listener):
         self.codec = projection.row_codec
         self._project = projection.project
         self._ends = projection.table.ends
+        self._is_like = projection.row_codec.is_like
         self._ended = -1  # records up to there are included, also where a key has no row
         self._last_end = -1
         self._initial = projection.initial_row
@@ -374,7 +376,7 @@ class ProjectionProcessor(Listener):
         if record.offset <= (row.offset if kept else self._ended):
             return
         view = self._project(row.state, event, record.key.decode())
-        has_ended = self._ends and view == self._initial.state
+        has_ended = self._ends and self._is_like(view, self._initial.state)
         if kept or not has_ended:
             after = None if has_ended else Row(row.sequence + 1, view, row.outcomes, record.offset)
             self._put(rows, record.key, after)

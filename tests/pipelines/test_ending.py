@@ -6,6 +6,8 @@ The fold by itself, on Arrow batches as Spark hands them over.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,18 +24,21 @@ from pipelines.backfill import BadMapping, _refuse_ending
 from pipelines.catalog import FoldedTable, Version, table_in
 from pipelines.consistency import check, difference
 from pipelines.divergence import Record, _locate
-from pipelines.folds import STATES, fold_batches
-from pipelines.rebuild import _ROWS, Rebuild, _ended, _of_aggregate, _of_view
+from pipelines.folds import STATES, Folded, advance_of, fold_batches
+from pipelines.rebuild import _ROWS, Rebuild, _ended, _of_aggregate, _of_view, _taking_over
 from shared.dev.stack import Stack
 from shared.dev.worker import faust_command
+from shared.domain import Decider, State
 from shared.domain.history_index import ended_key, goes_on_from, index_codec
 from shared.domain.row import Row
 from shared.engine.batch import Batch
+from shared.engine.processors import ProjectionProcessor
 from shared.kafka.brokers import Brokers
 from shared.kafka.spans import read_all
 from shared.operations.provision import provision
+from shared.topology.projection import Projection
 from shared.topology.topics import HOUR_MS
-from tests.carts.domain import DECIDER, INITIAL, Cart, Filled
+from tests.carts.domain import DECIDER, INITIAL, Cart, Filled, ItemAdded
 from tests.carts.projections import Waiting
 from tests.carts.topology import CARTS, COMMANDS, EVENTS, TOPOLOGY, WAITING
 from tests.conftest import WORKER_SETTINGS
@@ -183,6 +188,47 @@ def test_a_row_that_should_have_ended_is_found_and_one_that_should_not() -> None
     stale: Row[Cart] = Row(1, Filled(items=("tea",)), {}, 0)
     why = "its row stopped at sequence 1, its events had gone on to 2"
     assert difference(AGGREGATE.row_codec, AGGREGATE.row_codec.encode(stale), versions(worker, AGGREGATE, "ann")) == why
+
+
+class Owed(State):
+    amount: Decimal = Decimal(0)
+    of: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    "end",
+    [Owed(amount=Decimal("1.50") - Decimal("1.50")), Owed().model_copy(update={"of": []})],
+    ids=["equal, but written in another way", "written alike, but not equal"],
+)
+def test_a_row_ends_alike_in_workers_and_in_spark_if_it_would_be_read_as_the_initial_one(end: Owed) -> None:
+    def owed(view: Owed, *_: object) -> Owed:
+        return end if view.amount else Owed(amount=view.amount + Decimal("1.5"))
+
+    worker = worked(("ann", ADD), ("ann", ADD), ("ann", ADD))
+    *until, last = worker.logs[EVENTS.name]
+    worker.stores[WAITING.name].clear()
+    projection = Projection(WAITING, owed, initial=Owed(), events=(ItemAdded,), state=Owed)
+    carts: Decider[Any, Any, Any] = DECIDER
+    decider = replace(carts, initial=Owed(), state=Owed, evolve=owed)
+    processor, batch = ProjectionProcessor(projection), Batch("")
+    rows = worker._rows(WAITING, batch)
+    view, aggregate = replace(VIEW, pure=projection), replace(AGGREGATE, pure=decider)
+    viewed = decided = Folded(0, Owed(), -1)
+    for record in until:
+        assert processor.attempt(record, rows, batch) is None
+        viewed = advance_of(view)(viewed, record.offset, b"ann", record.value)
+        decided = advance_of(aggregate)(decided, record.offset, b"ann", record.value)
+    assert rows.get(b"ann") is None
+    assert difference(projection.row_codec, None, view.versions(viewed.sequence, [to_json(viewed.state)])) is None
+    assert viewed.sequence == 0
+    assert _taking_over(aggregate, 2, b"ann", None, 2, to_json(decided.state), None) == (b"ann", None, 2, None)
+    assert processor.attempt(last, rows, batch) is None
+    again = rows.get(b"ann")
+    for begun in (
+        advance_of(view)(viewed, last.offset, b"ann", last.value),
+        advance_of(aggregate)(decided, last.offset, b"ann", last.value),
+    ):
+        assert to_json(begun.state) == to_json(again and again.state)
 
 
 def test_a_backfill_of_a_table_that_ends_is_refused() -> None:
