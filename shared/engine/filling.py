@@ -200,7 +200,9 @@ class Filling:
         if refusal is not None and refusal.times == TIMES_REFUSED:
             return Failure(TOO_LARGE, refusal.reason[:REASON_MAX_CHARS])
         rows = self._rows_of(processor, record.partition)
-        return processor.attempt(record, rows, self.batch, retried_ms=asked_ms)
+        failure = processor.attempt(record, rows, self.batch, retried_ms=asked_ms)
+        processor.note(record.partition, self.parking(record.partition))
+        return failure
 
     def _rows_of(self, processor: Processor, partition: int) -> Rows | None:
         if processor.table is None:

@@ -138,6 +138,10 @@ class Processor(ABC):
         """As `handle`, for a record that was parked. asked_ms: see `attempt`."""
         self.handle(record, rows, batch)
 
+    def note(self, partition: int, parking: Parking) -> None:
+        """Note what rows don't tell of the records that were handled since it was last asked; here nothing."""
+        return
+
 
 def _told(bug: Exception) -> str:
     """Its type and message, short enough for a letter, and readable whatever is in it."""
@@ -358,13 +362,17 @@ class ProjectionProcessor(Listener):
         if not self._ends:
             super().process(records, rows, batch, parking)
             return
-        self._ended = self._last_end = before = parking.ended(self.name, self.source.name)
+        self._last_end, self._ended = -1, parking.ended(self.name, self.source.name)
         try:
             super().process(records, rows, batch, parking)
-            if self._last_end > before:
-                parking.note_ended(self.name, records[0].partition, self.source.name, self._last_end)
         finally:
             self._ended = -1  # what is retried was never included
+        self.note(records[0].partition, parking)
+
+    def note(self, partition: int, parking: Parking) -> None:
+        last, self._last_end = self._last_end, -1
+        if last > parking.ended(self.name, self.source.name):
+            parking.note_ended(self.name, partition, self.source.name, last)
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         assert rows is not None
