@@ -174,6 +174,8 @@ def declared_topics(topologies: Iterable[Topology], settings: Settings) -> dict[
     specs: dict[str, TopicSpec] = {}
     for topology in topologies:
         ending = {topology.changelog(table) for table in topology.tables if table.ends}
+        if any(table.ends and not table.is_of_commands for table in topology.tables):
+            ending.add(topology.changelog(topology.parked))  # each commit in which a view's row ends is noted there
         for topic in topology.all_topics():
             config = {
                 "cleanup.policy": topic.cleanup,

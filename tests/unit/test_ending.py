@@ -300,7 +300,9 @@ def test_rows_of_aggregates_can_not_end_without_a_history() -> None:
 def test_brokers_compact_changelogs_whose_rows_end_before_they_are_a_gigabyte() -> None:
     specs = declared_topics([TOPOLOGY], Settings())
     tight = {name for name, spec in specs.items() if "segment.bytes" in spec.settings()}
-    assert tight == {TOPOLOGY.changelog(table).name for table in (CARTS, WAITING)}
+    assert tight == {TOPOLOGY.changelog(table).name for table in (CARTS, WAITING, TOPOLOGY.parked)}
+    without_views = declared_topics([replace(TOPOLOGY, tables=(CARTS,))], Settings())
+    assert "segment.bytes" not in without_views[TOPOLOGY.changelog(TOPOLOGY.parked).name].settings()
     loose = Difference(min(tight), "segment.bytes", "16777216", "1073741824")
     assert harm_of(loose) == (
         Severity.NOTICE,
