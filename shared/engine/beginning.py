@@ -10,12 +10,12 @@ from aiokafka import TopicPartition
 
 from shared.engine.filling import Filling
 from shared.engine.holdings import Holdings, Plan
+from shared.engine.processors import Processor
 from shared.engine.sources import Source
 from shared.engine.versions import VersionGuard
 from shared.parking.parked import STOOD
 from shared.parking.parking import Parking
 from shared.runtime.positions import Partition
-from shared.topology.topics import Table
 
 log = structlog.get_logger(__name__)
 
@@ -58,8 +58,8 @@ class Beginning:
             self._version.refuse_successor()
         noted, unread = parking.topics, {tp.topic for tp in self._new[number]}
         present = self._holdings.topic_ids
-        has_rows = partial(self._has_rows, number, filling)
-        self._version.refuse_by_notes(number, noted, present, unread, has_rows)
+        has_offsets = partial(self._has_offsets, number, filling, parking)
+        self._version.refuse_by_notes(number, noted, present, unread, has_offsets)
         if noted and unread:
             filling.parking(number)  # notes which topics these positions are in
         again = {tp for tp in self._new[number] if noted.get(tp.topic, present[tp.topic]) != present[tp.topic]}
@@ -102,5 +102,8 @@ class Beginning:
         begins |= {name: max(stood, begins.get(name, 0)) for name in sending}
         return {name: offset for name, offset in begins.items() if offset > source.position}
 
-    def _has_rows(self, number: int, filling: Filling, table: Table) -> bool:
-        return any(True for _ in filling.rows(table, number).store.scan(number))
+    def _has_offsets(self, number: int, filling: Filling, parking: Parking, processor: Processor) -> bool:
+        """Whether rows say up to which record of its source they have come, or what tells of those that have ended."""
+        tables = [table for table in (processor.table, processor.history_index) if table is not None]
+        has_rows = any(True for table in tables for _ in filling.rows(table, number).store.scan(number))
+        return has_rows or parking.ended(processor.name, processor.source.name) >= 0

@@ -11,7 +11,7 @@ import structlog
 from shared.engine.processors import Processor
 from shared.kafka.offsets import Offsets
 from shared.runtime.positions import Partition
-from shared.topology.topics import Table, Topology
+from shared.topology.topics import Topology
 
 log = structlog.get_logger(__name__)
 
@@ -181,12 +181,12 @@ class VersionGuard:
         noted: Mapping[str, str],
         present: Mapping[str, str],
         unread: Set[str],
-        filled: Callable[[Table], bool],
+        filled: Callable[[Processor], bool],
     ) -> None:
         """Raises TopicMadeAgain or PositionsForgotten.
 
         noted, present: the ids of topics, when their records were handled and now. unread: those that the group has no
-        position in. filled: whether the partition has rows of a table; where it has none, nothing is skipped.
+        position in. filled: whether the partition has offsets of a processor's source; else nothing is skipped.
         """
         for each in self._processors:
             source = each.source.name
@@ -198,7 +198,7 @@ class VersionGuard:
                     f"{self._topology.group} has no position in {source}/{partition} any more, and has handled records "
                     f"of it: {each.name} would send or copy everything again; fix: {self._fix()}"
                 )
-            if is_former and (source not in unread if each.table is None else filled(each.table)):
+            if is_former and (source not in unread if each.table is None else filled(each)):
                 raise TopicMadeAgain(self._of_former(each, partition))
 
     def warn_of_late_views(self, read: Set[Partition], ends: Mapping[Partition, int]) -> None:

@@ -20,10 +20,12 @@ from shared.domain.decider import fold
 from shared.domain.envelope import EventEnvelope
 from shared.engine import lagging
 from shared.engine.retries import NO_MORE_AT_ONCE, OperatorRequests
+from shared.engine.versions import TopicMadeAgain
 from shared.engine.wiring import processors_of, wired
 from shared.parking.parked import Failure, OperatorRequest
 from shared.testing.conversation import MemoryRecord
 from shared.topology.declaration import Service
+from shared.topology.topics import Table
 from tests.carts.domain import DECIDER, INITIAL, AddItem, Cart, CheckedOut, CheckOut, ItemAdded
 from tests.carts.projections import PROJECTIONS, Waiting
 from tests.carts.service import SERVICE
@@ -31,7 +33,7 @@ from tests.carts.topology import CARTS, COMMANDS, EVENTS, TOPOLOGY, WAITING
 from tests.engine.test_next_version import Worker
 from tests.engine.test_take_over import OldEnds
 from tests.faults.load import command
-from tests.faults.simulated import TRANSACTION_STEPS, Broker, Crash, Fault
+from tests.faults.simulated import TRANSACTION_STEPS, Broker, Crash, FakeOffsets, Fault
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
@@ -187,6 +189,22 @@ def test_a_row_that_a_retry_has_ended_stays_so_when_its_source_is_read_again(
     broker.committed[EVENTS.name, 0] = 0
     asyncio.run(worker(broker, "w", service).work())
     assert set(rows(broker, changelog).values()) == {None}
+
+
+@pytest.mark.parametrize("table", [CARTS, WAITING], ids=lambda table: table.name)
+def test_what_has_ended_skips_no_record_of_a_source_that_was_made_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, table: Table
+) -> None:
+    """The offsets up to which it had come are of the former one, and no row is left that would have told."""
+    monkeypatch.setattr(lagging, "LAG_S", 0.0)
+    add(broker)
+    check_out(broker)
+    asyncio.run(worker(broker, "w").work())
+    asyncio.run(worker(broker, "v").work())
+    found = FakeOffsets.topic_ids
+    monkeypatch.setattr(FakeOffsets, "topic_ids", lambda *asked: found(*asked) | {table.source.name: "another id"})
+    with pytest.raises(TopicMadeAgain, match=rf"carts/{table.name} has rows of the former one in partition 0"):
+        asyncio.run(worker(broker, "later").work())
 
 
 def test_a_view_of_it_ends_in_its_changelog_too(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
