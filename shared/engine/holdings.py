@@ -138,7 +138,7 @@ class Holdings:
         for tp, position in plan.positions.items():
             self.sources[tp] = Source(tp, self.processors[tp.topic], position, plan.ends[tp])
         ends = {**plan.ends, **self.replicas.pass_written(plan.written)}
-        self.replicas.hold(plan.actives, plan.standbys, plan.starts, ends, plan.topic_ids)
+        self.replicas.hold(plan.actives, plan.standbys, plan.starts, ends, plan.topic_ids, plan.written)
         for tp, replica in self.replicas.held.items():
             replica.learn_end(ends[tp], plan.asked_at)
         self.topic_ids = plan.topic_ids

@@ -32,7 +32,8 @@ class Replica:
 
     Offsets are the changelog's: position is the next to apply, target the end when the partition was taken over,
     end the last end seen, end_known_at when the brokers last gave it, by `elapsed_s`. applied_until: timestamp of the
-    last record applied, in seconds since the epoch.
+    last record applied, in seconds since the epoch. whole_until: likewise, up to when the store lacked no deletion
+    when it was opened.
     kept: whether it began with rows that the local store had. failure: set by a read that found the store broken.
     """
 
@@ -44,6 +45,7 @@ class Replica:
     end: int
     end_known_at: float = -inf
     applied_until: float = 0.0
+    whole_until: float = 0.0
     restored: bool = False
     began: float = field(default_factory=time.monotonic)
     start: int = 0
@@ -73,7 +75,8 @@ class Replica:
     def apply(self, records: Sequence[ReadRecord]) -> None:
         rows = {record.key: record.value for record in records if record.key is not None}  # changelogs are all keyed
         self.applied_until = records[-1].timestamp / 1000
-        self.store.apply(self.changelog.partition, rows, records[-1].offset, self.applied_until)
+        followed_until = max(self.applied_until, self.whole_until)  # in a restore from the start, records are old
+        self.store.apply(self.changelog.partition, rows, records[-1].offset, followed_until)
         self.position = records[-1].offset + 1
 
     def learn_end(self, end: int, asked_at: float) -> None:
@@ -232,20 +235,24 @@ class Replicas:
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
         topic_ids: Mapping[str, str],
+        written: Collection[Partition] = (),
     ) -> None:
-        """Hold exactly these from now on. starts, ends and topic_ids: of their changelogs, now."""
+        """Hold exactly these from now on. starts, ends and topic_ids: of their changelogs, now. written: those that
+        end behind a record of ours: see `pass_written`."""
         held = [*active, *standby]
         self.drop(self.held.keys() - set(held))
         for tp in held:
-            self.held[tp] = self._open(tp, tp in active, starts[tp], ends[tp], topic_ids[tp.topic])
+            others_end = ends[tp] - (2 if tp in written else 0)
+            self.held[tp] = self._open(tp, tp in active, starts[tp], ends[tp], others_end, topic_ids[tp.topic])
         self._told = time.monotonic(), self.to_restore
 
-    def _open(self, tp: TopicPartition, active: bool, start: int, end: int, topic_id: str) -> Replica:
+    def _open(self, tp: TopicPartition, active: bool, start: int, end: int, others_end: int, topic_id: str) -> Replica:
+        """others_end: of what others have written."""
         table = self._tables[tp.topic]
         store = self._stores[table.name]
         position = store.open(tp.partition, topic_id) + 1
         held = self.held.get(tp)
-        if position and held is None and self._may_lack_deletions(table, tp.partition, end - position):
+        if position and held is None and self._may_lack_deletions(table, tp.partition, others_end - position):
             store.wipe(tp.partition)
             position = store.open(tp.partition, topic_id) + 1
         if position and held is not None and held.ours and held.position == end:
@@ -263,8 +270,20 @@ class Replicas:
             store.wipe(tp.partition)
             position = store.open(tp.partition, topic_id) + 1
         kept = position > 0 and (held is None or held.kept)
+        whole_until = store.followed_until(tp.partition) if position else brokers_clock.now()
         position = max(position, start)
-        return Replica(tp, store, active, position, end, end, restored=position >= end, start=position, kept=kept)
+        return Replica(
+            tp,
+            store,
+            active,
+            position,
+            end,
+            end,
+            whole_until=whole_until,
+            restored=position >= end,
+            start=position,
+            kept=kept,
+        )
 
     def _may_lack_deletions(self, table: Table, partition: int, behind: int) -> bool:
         """Whether brokers may have dropped tombstones that its store lacks, which is so many records behind."""

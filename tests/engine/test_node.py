@@ -72,6 +72,7 @@ def hold(engine: Engine, active: bool, position: int, restored: bool = True) -> 
     """Gives the engine a replica of partition 0, whose changelog ends at 10."""
     tp = TopicPartition(engine.holdings.replicas.changelog(TABLE), 0)
     store = cast(Any, FakeStore(TABLE.name))
+    store.open(0, "id")
     engine.holdings.replicas.held[tp] = Replica(tp, store, active, position, target=10, end=10, restored=restored)
 
 

@@ -7,6 +7,8 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -27,6 +29,9 @@ from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
 TOPOLOGY = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=2)
+ENDING = Topology(
+    "carts", (COMMANDS, EVENTS), (Table("carts", source=COMMANDS, ends=True),), partitions=1, history=EVENTS
+)
 CHANGELOGS = [TOPOLOGY.changelog(table).name for table in TOPOLOGY.all_tables()]
 IDS = {changelog: f"id of {changelog}" for changelog in CHANGELOGS}
 MEMBER = membership(Broker([], TOPOLOGY.partitions, random.Random(1)), "w")
@@ -85,27 +90,43 @@ def test_a_store_that_does_not_match_its_changelog_is_wiped_and_restored(last: i
     _with_engine(return_home)
 
 
+@pytest.mark.parametrize("is_owner", [True, False], ids=["owner", "standby"])
 @pytest.mark.parametrize(
     ("ends", "last", "hours", "keeps"),
     [
-        pytest.param(True, 5, 23, True, id="all tombstones are there"),
+        pytest.param(True, 5, 22, True, id="all tombstones are there"),
         pytest.param(True, 5, 25, False, id="some may be gone"),
         pytest.param(True, 8, 25, True, id="it lacks none"),
         pytest.param(False, 5, 25, True, id="there are none"),
     ],
 )
 def test_a_store_that_has_not_followed_for_a_day_may_lack_tombstones(
-    ends: bool, last: int, hours: int, keeps: bool
+    ends: bool, last: int, hours: int, keeps: bool, is_owner: bool
 ) -> None:
-    """The changelog begins at 0 and ends before 10, with the marker of the last transaction."""
+    """The changelog begins at 0 and ends before 10, with the marker of the last transaction; for its next owner, behind
+    a record of its own and the marker of that."""
     table = Table("carts", source=COMMANDS, ends=ends)
-    topology = Topology("carts", (COMMANDS, EVENTS), (table,), partitions=1, history=EVENTS)
+    topology = replace(ENDING, tables=(table,))
     changelog, store = TopicPartition(topology.changelog(table).name, 0), FakeStore(table.name)
     store.open(0, "id")
     store.apply(0, {b"a-1": b"row"}, last, time.time() - hours * 3_600)
     replicas = Replicas(topology, cast(Any, {table.name: store}), {})
-    replicas.hold([changelog], (), {changelog: 0}, {changelog: 10}, {changelog.topic: "id"})
+    written = {changelog: 10} if is_owner else {}
+    ends_at = {changelog: 10} | replicas.pass_written(written)
+    held = [changelog] if is_owner else []
+    replicas.hold(held, {changelog} - {*held}, {changelog: 0}, ends_at, {changelog.topic: "id"}, written)
     assert (store.rows(0) != {}) is keeps
+
+
+def test_a_restore_from_the_start_that_is_interrupted_goes_on() -> None:
+    """What it has read is old, but it began today, so nothing that it lacks was dropped."""
+    changelog, store = TopicPartition(ENDING.changelog(ENDING.tables[0]).name, 0), FakeStore("carts")
+    old = SimpleNamespace(key=b"a-1", value=b"row", offset=3, timestamp=1_600_000_000_000)
+    for position in (0, 4):
+        replicas = Replicas(ENDING, cast(Any, {"carts": store}), {})
+        replicas.hold([changelog], (), {changelog: 0}, {changelog: 10}, {changelog.topic: "id"})
+        assert replicas.held[changelog].position == position
+        replicas.held[changelog].apply([cast(Any, old)])
 
 
 READS: dict[str, Callable[[Replicas], object]] = {
