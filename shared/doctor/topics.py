@@ -88,7 +88,12 @@ def harm_of(difference: Difference) -> tuple[Severity, str]:
             return Severity.URGENT, "records are removed that still count: nothing can be computed from them again"
         case "retention.bytes":
             return Severity.URGENT, "as the topic grows, its oldest records are removed, whether they were read or not"
-        case "segment.bytes" | "min.cleanable.dirty.ratio":
+        case "delete.retention.ms" if int(found) < int(declared):
+            return (
+                Severity.URGENT,
+                "a worker that was away for longer has rows again that had ended, and goes on from them",
+            )
+        case "segment.bytes" | "min.cleanable.dirty.ratio" | "delete.retention.ms":
             return Severity.NOTICE, "rows that have ended stay in their changelog, and are restored, for longer"
         case _:
             return Severity.WARNING, "writers' clocks say how old records are, so timers come early or late"

@@ -29,13 +29,18 @@ from shared.runtime.declared import declared
 from shared.runtime.positions import Partition
 from shared.runtime.settings import Settings
 from shared.topology.declaration import Service
-from shared.topology.topics import Topology
+from shared.topology.topics import DELETIONS_KEPT_S, Topology
 
 log = structlog.get_logger(__name__)
 
 TIMESTAMPS = "message.timestamp.type"
-_TIGHT = {"segment.bytes": str(16 * 2**20), "min.cleanable.dirty.ratio": "0.2"}
-"""Of changelogs whose rows end: by default brokers keep a gigabyte for each partition before they compact it at all."""
+_TIGHT = {
+    "segment.bytes": str(16 * 2**20),
+    "min.cleanable.dirty.ratio": "0.2",
+    "delete.retention.ms": str(DELETIONS_KEPT_S * 1_000),
+}
+"""Of changelogs whose rows end: by default brokers keep a gigabyte for each partition before they compact it at all.
+And deletions as long as stores count on, whatever the cluster's own setting is."""
 _HARMLESS = frozenset({TIMESTAMPS, *_TIGHT})  # what loses nothing when it changes, so `provision` changes it
 _RETRY_PAUSE_S = 0.2
 _PROVISION_DEADLINE_S = 30.0

@@ -23,6 +23,7 @@ from shared.topology.topics import DELETIONS_KEPT_S, KEPT_FOR_EVER, Table, Topol
 
 log = structlog.get_logger(__name__)
 
+_MARGIN_S = 3_600.0  # for the restore that follows, and for the clock of a worker that no broker has told the time yet
 TELL_S = 5.0  # between two lines about a long restore
 
 
@@ -291,7 +292,8 @@ class Replicas:
             return True  # it is small
         if not table.ends or behind <= 1:  # the marker of what it wrote last
             return False
-        return brokers_clock.now() - self._stores[table.name].followed_until(partition) > DELETIONS_KEPT_S
+        away_s = brokers_clock.now() - self._stores[table.name].followed_until(partition)
+        return not -_MARGIN_S < away_s < DELETIONS_KEPT_S - _MARGIN_S
 
     def drop(self, changelogs: Iterable[TopicPartition]) -> None:
         """Stop holding these, if they are held; their local rows stay."""

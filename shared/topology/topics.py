@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Literal
 
 KEPT_FOR_EVER = -1
-DELETIONS_KEPT_S = 86_400  # tombstones in a compacted topic: Kafka's delete.retention.ms, which we declare nowhere
+DELETIONS_KEPT_S = 86_400  # tombstones in a compacted topic: Kafka's delete.retention.ms, declared where rows end
 PARTITIONS_MAX = 500  # a request to a neighbouring worker names those that it is asked for
 PARKED = "parked"
 HISTORY_INDEX = "chapters"  # as it is called in topics and dead letters

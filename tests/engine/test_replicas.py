@@ -96,12 +96,14 @@ def test_a_store_that_does_not_match_its_changelog_is_wiped_and_restored(last: i
     [
         pytest.param(True, 5, 22, True, id="all tombstones are there"),
         pytest.param(True, 5, 25, False, id="some may be gone"),
+        pytest.param(True, 5, 23.5, False, id="some may be gone before it is restored"),
+        pytest.param(True, 5, -2, False, id="this machine's clock is wrong"),
         pytest.param(True, 8, 25, True, id="it lacks none"),
         pytest.param(False, 5, 25, True, id="there are none"),
     ],
 )
 def test_a_store_that_has_not_followed_for_a_day_may_lack_tombstones(
-    ends: bool, last: int, hours: int, keeps: bool, is_owner: bool
+    ends: bool, last: int, hours: float, keeps: bool, is_owner: bool
 ) -> None:
     """The changelog begins at 0 and ends before 10, with the marker of the last transaction; for its next owner, behind
     a record of its own and the marker of that."""

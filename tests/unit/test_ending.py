@@ -303,6 +303,9 @@ def test_brokers_compact_changelogs_whose_rows_end_before_they_are_a_gigabyte() 
     assert tight == {TOPOLOGY.changelog(table).name for table in (CARTS, WAITING, TOPOLOGY.parked)}
     without_views = declared_topics([replace(TOPOLOGY, tables=(CARTS,))], Settings())
     assert "segment.bytes" not in without_views[TOPOLOGY.changelog(TOPOLOGY.parked).name].settings()
+    assert {specs[name].settings()["delete.retention.ms"] for name in tight} == {"86400000"}
+    short = Difference(min(tight), "delete.retention.ms", "86400000", "3600000")
+    assert harm_of(short)[0] is Severity.URGENT
     loose = Difference(min(tight), "segment.bytes", "16777216", "1073741824")
     assert harm_of(loose) == (
         Severity.NOTICE,
