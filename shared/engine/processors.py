@@ -259,7 +259,7 @@ class AggregateProcessor(Processor):
         """decided: an earlier record's outcome of the same command. at: this one's time, by the brokers' in the log."""
         assert rows is not None
         key = command.aggregate_id.encode()
-        is_kept = command.expected_sequence != 0 or rows.get(key) is not None  # asked only where it matters
+        is_kept = command.expected_sequence != 0 or self._has_begun(rows.get(key))  # asked only where it matters
         done = step(self.decider, row, command, max(record.offset, row.offset), decided, is_kept=is_kept)
         if not done.repeated:
             self._put(rows, command, done, record.offset, at)
@@ -268,6 +268,10 @@ class AggregateProcessor(Processor):
         for event in done.events:
             batch.write(self.events.name, key, event, record.partition)
         batch.outcomes.append((command.aggregate_id, done.outcome))
+
+    def _has_begun(self, row: Row[Any] | None) -> bool:
+        """Whether there is something of it. Its row may be there only for the commands that failed."""
+        return row is not None and not (self._ends and self._is_like(row.state, self.decider.initial))
 
     def _record(self, record: SourceRecord, rows: Rows | None, batch: Batch, failure: Failure, at: int) -> Failure:
         """Make it the command's outcome that it failed, so that its sender gets an answer, and so does each repeat.

@@ -188,6 +188,7 @@ def test_a_row_that_knows_of_a_failed_command_stays_until_that_is_retried(worker
     worker.stores[CARTS.name][b"ann"] = DECIDER.row_codec.encode(failed)
     worker.send("ann", OUT)
     assert worker.row(CARTS, "ann") == Row(2, INITIAL, failed.outcomes, 1)
+    assert worker.send("ann", ADD, expected=0).sequence == 3, "of which there is nothing any more"
 
 
 def test_a_row_from_before_rows_ended_goes_with_its_next_command(worker: Worker) -> None:
