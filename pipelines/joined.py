@@ -162,8 +162,13 @@ def difference(table: JoinedTable, key: bytes, row: bytes | None, parts: Sequenc
             return Difference(why, to_json(live.state).decode())
         candidates.append([_row(at, state, offset) if at else None for state in states])
     # of a view whose row has ended meanwhile and begun again, several states have that sequence
-    unlike = [_unlike(table, key, live, made_of) for made_of in product(*candidates)]
-    return None if None in unlike else unlike[0]
+    told: Difference | None = None
+    for made_of in product(*candidates):
+        unlike = _unlike(table, key, live, made_of)
+        if unlike is None:
+            return None
+        told = told or unlike
+    return told
 
 
 def _row(sequence: int, state: bytes, offset: int) -> bytes:

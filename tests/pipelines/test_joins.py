@@ -35,10 +35,14 @@ from tests.pipelines.larder.service import (
     EATEN,
     HARVESTED,
     HEAPS,
+    JOIN,
     LEFT,
     MEALS,
     SERVICE,
     TOPOLOGY,
+    Left,
+    Sum,
+    left,
     written,
 )
 
@@ -101,6 +105,21 @@ def test_rows_that_were_read_before_later_events_agree(before: Said, after: Said
     (counts, *differences), rows = judged(late, early.rows(LEFT), settled), early.rows(LEFT)
     wrong = [each for each in differences if each[2].decode() in rows]
     assert wrong == [], counts
+
+
+def test_of_a_view_that_ends_often_no_more_is_joined_than_shows_that_a_row_agrees() -> None:
+    joins: list[Sum] = []
+
+    def counted(heap: Sum, meal: Sum, crop: str) -> Left:
+        joins.append(heap)
+        return left(heap, meal, crop)
+
+    table = replace(JOINED, join=replace(JOIN, join=counted))
+    often: Said = [(HARVESTED, "rye", kilos if begins else 0) for kilos in range(1, 9) for begins in (True, False)]
+    row = lived(often[:1], lambda turns: turns[0]).rows(LEFT)["rye"]
+    heap = folded(lived(often, lambda turns: turns[0]).log[HARVESTED.name], "heaps", since=1)[b"rye"]
+    assert joined.difference(table, b"rye", row, [joined.Part(*heap), joined.Part(None, None, None, None)]) is None
+    assert len(joins) == 1
 
 
 @given(said.filter(bool), st.randoms(use_true_random=False))
