@@ -20,6 +20,7 @@ from shared.dev.issuer import DevIssuer
 from shared.dev.stack import Stack
 from shared.dev.worker import Command, faust_command
 from shared.runtime.settings import DEV_ISSUER, Settings
+from tests.accounts.service import SERVICE
 from tests.accounts.topology import TOPOLOGY
 from tests.faults.run import SEEN, choose_seed, listed
 
@@ -94,6 +95,14 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if SEEN:
         terminalreporter.write_line(f"{listed(SEEN)}: exact")
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, `dev.py` takes the tests' own accounts for the only service of this checkout, which has none."""
+    monkeypatch.setattr("shared.dev.cli.found_services", lambda: [TOPOLOGY.service])
+    monkeypatch.setattr("shared.dev.cli.load_topologies", lambda: [TOPOLOGY])
+    monkeypatch.setattr("shared.dev.cli.declared", lambda *_: SERVICE)
 
 
 @pytest.fixture(scope="session")

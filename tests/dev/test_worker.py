@@ -214,6 +214,7 @@ time.sleep(60)
     eventually(lambda: not process.running)
 
 
+@pytest.mark.skipif(not found_services(), reason="no service has a worker")
 def test_a_wrong_setting_is_reported_in_one_line() -> None:
     command = [sys.executable, "-m", "shared.dev.cli", "worker", found_services()[0]]
     environment = os.environ | {"ONEFOLD_BOOTSTRAP": "127.0.0.1:1", "ONEFOLD_REPLICATION": "two"}

@@ -44,6 +44,7 @@ def account(client: Client) -> str:
     return name
 
 
+@pytest.mark.usefixtures("known")
 def test_its_caller_gets_an_answer_and_the_next_command_of_the_key_goes_on(
     stack: Stack, client: Client, account: str
 ) -> None:

@@ -30,6 +30,7 @@ from shared.operations.provision import (
     provision,
     require_topics,
 )
+from shared.runtime.checkout import found_services
 from shared.runtime.settings import Settings
 from shared.topology.topics import HOUR_MS, Table, Topic, Topology
 from tests.waiting import eventually
@@ -132,7 +133,7 @@ def test_a_missing_topic_that_provision_does_not_create_has_a_fix_too(monkeypatc
 
 
 def test_services_are_found_by_folder() -> None:
-    assert "accounts" in [topology.service for topology in load_topologies()]
+    assert [topology.service for topology in load_topologies()] == found_services(having="topology.py")
 
 
 def test_a_missing_broker_is_reported_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:

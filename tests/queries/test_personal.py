@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 NAME = "Quentin Oddsworth"
 
 
+@pytest.mark.usefixtures("known")
 async def test_a_name_is_in_no_file_and_can_be_forgotten(cluster: Stack) -> None:
     urls, account_id = cluster.urls("accounts"), "account-of-quentin"
     async with client() as http:

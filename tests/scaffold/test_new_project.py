@@ -45,6 +45,8 @@ def test_a_new_project_is_empty_and_gets_upgrades(template: Checkout, releases: 
     gone = re.compile(r"services[./](?:accounts|inventory|orders|sales)\b|new.project")
     kept = ("onefold.toml", *(path for path in texts if path.startswith(("tests/", "docs/adr/"))))
     assert [path for path, text in texts.items() if path not in kept and gone.search(text)] == []
+    imports = re.compile(r"^(?:from|import) services\.", re.MULTILINE)  # also those of a module that a test writes
+    assert [path for path, text in texts.items() if path.startswith("tests/") and imports.search(text)] == []
 
     for name, *kind in (
         ("parcels", "--kind", "aggregate"),

@@ -24,9 +24,10 @@ from shared.dev.embedded import EmbeddedKafka
 from shared.dev.issuer import DevIssuer
 from shared.dev.worker import free_port
 from shared.operations.acls import MECHANISMS, create_principals, grant
-from shared.operations.provision import load_services, load_topologies, provision
-from shared.runtime.checkout import found_services
+from shared.operations.provision import load_services, provision
 from shared.runtime.settings import DEV_ISSUER, SCRAM, Mechanism, Principal, Settings
+from shared.topology.declaration import Service
+from tests.accounts.service import SERVICE
 from tests.secure.tokens import AUDIENCE, token_endpoint
 
 HOST = "127.0.0.1"
@@ -124,6 +125,11 @@ def allow_everything(name: str, bootstrap: str) -> None:
         answer.result()
 
 
+def services() -> dict[str, Service]:
+    """Those of this checkout by name, and the tests' own accounts where none has that name."""
+    return {each.topology.service: each for each in (SERVICE, *load_services())}
+
+
 def password_of(service: str) -> str:
     return f'only "{service}" knows: ß'
 
@@ -137,7 +143,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     certificate, expired = root / "broker.pem", root / "expired.pem"
     certificate.write_bytes(authority.issue([HOST]))
     expired.write_bytes(authority.issue([HOST], valid=timedelta(days=-1)))
-    users = "".join(f" user_{name}={json.dumps(password_of(name), ensure_ascii=False)}" for name in found_services())
+    users = "".join(f" user_{name}={json.dumps(password_of(name), ensure_ascii=False)}" for name in services())
     listeners = {
         "SECURE": Listener(certificate),
         "SECURE256": Listener(certificate, "SCRAM-SHA-256"),
@@ -150,10 +156,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     keys = {"urls": issuer.key_set.as_uri(), "files": issuer.key_set}  # Kafka asks for both
     allowed = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{kind}={value}" for kind, value in keys.items()]
     with token_endpoint(issuer, password_of) as tokens, SecuredKafka(root, listeners, allowed) as kafka:
-        topologies = load_topologies()
-        provision(topologies, Settings(bootstrap=kafka.bootstrap))
-        grant(load_services(), kafka.bootstrap)
-        passwords = {each.service: password_of(each.service) for each in topologies}
+        provision([each.topology for each in services().values()], Settings(bootstrap=kafka.bootstrap))
+        grant([*services().values()], kafka.bootstrap)
+        passwords = {name: password_of(name) for name in services()}
         for mechanism in MECHANISMS:
             create_principals(passwords, kafka.bootstrap, mechanism)
         yield Secured(

@@ -32,16 +32,16 @@ from shared.kafka.reader import Reader, ReadRefused
 from shared.kafka.spans import Span, read
 from shared.kafka.transactions import Record, TransactionalProducer, TransactionRefused, group_metadata, producer_id
 from shared.operations.acls import grant
-from shared.operations.provision import load_services, load_topologies
 from shared.runtime.checkout import CHECKOUT
 from shared.runtime.settings import Mechanism, Principal, Settings
-from tests.secure.conftest import Secured, password_of
+from tests.conftest import accounts_command
+from tests.secure.conftest import Secured, password_of, services
 from tests.waiting import Deadline
 
 pytestmark = pytest.mark.broker
 
 TIMEOUT_S = 30.0
-SERVICES = {topology.service: topology for topology in load_topologies()}
+SERVICES = {name: each.topology for name, each in services().items()}
 NEIGHBOURS: dict[str, dict[str, AclOperation]] = {
     "accounts": {},
     "inventory": {},
@@ -141,7 +141,7 @@ def test_a_worker_does_its_work_as_its_principal(mechanism: Mechanism, secured: 
     access = {"bootstrap": secured.addresses[mechanism], "kafka_mechanism": mechanism}
     access |= {"kafka_token_url": secured.tokens} if mechanism == "OAUTHBEARER" else {}
     settings = settings_of(secured, data_dir=tmp_path, log_format="json", **access)
-    worker = Worker("accounts", "1", settings, tmp_path / "worker.log")
+    worker = Worker("accounts", "1", settings, tmp_path / "worker.log", accounts_command)
     try:
         worker.start()
         account = f"{worker.url}/accounts/{mechanism}"
@@ -155,9 +155,8 @@ def test_a_worker_that_may_not_look_up_what_it_needs_stops_and_says_what_to_do(
     secured: Secured, tmp_path: Path
 ) -> None:
     """As after an upgrade without `grant`."""
-    worker = Worker(
-        "accounts", "2", settings_of(secured, data_dir=tmp_path, log_format="json"), tmp_path / "worker.log"
-    )
+    settings = settings_of(secured, data_dir=tmp_path, log_format="json")
+    worker = Worker("accounts", "2", settings, tmp_path / "worker.log", accounts_command)
     admin = AdminClient({"bootstrap.servers": secured.operators})
     following = AclBindingFilter(
         ResourceType.GROUP,
@@ -174,7 +173,7 @@ def test_a_worker_that_may_not_look_up_what_it_needs_stops_and_says_what_to_do(
             worker.start(TIMEOUT_S)
         assert worker.exit_code
     finally:
-        grant(load_services(), secured.operators)
+        grant([*services().values()], secured.operators)
         worker.stop()
 
 

@@ -11,7 +11,7 @@ from pipelines.catalog import UnknownTable, policies_in, tables_in
 from shared.runtime.declared import Undeclared
 
 DECLARED = """
-from services.accounts.domain.decide import DECIDER
+from tests.accounts.domain.decide import DECIDER
 from shared.topology import Projection, Service, Table, Topic, Topology
 
 COMMANDS, EVENTS = Topic("shop.commands.v1"), Topic("shop.events.v1")

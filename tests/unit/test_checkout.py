@@ -20,7 +20,7 @@ def test_services_are_found_by_a_file_that_they_have(tmp_path: Path) -> None:
 
 
 def test_the_services_of_this_checkout_are_found() -> None:
-    assert "accounts" in found_services() == found_services(having="topology.py")
+    assert found_services() == found_services(having="topology.py")
 
 
 def test_what_can_not_be_declared_is_told_with_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from shared.dev.stages import StageFailed
 from shared.dev.worker import is_ready
 from shared.http.client import AsyncClient, Client
 from shared.runtime.settings import load_settings
-from tests.unit.http.services import api_of, issuer_settings
+from tests.unit.http.services import issuer_settings, own_api
 
 NOTHING: dict[str, Any] = {"items": [], "cursor": None}
 
@@ -34,7 +34,7 @@ NOTHING: dict[str, Any] = {"items": [], "cursor": None}
 def guarded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> DevIssuer:
     """A worker of accounts that asks for tokens of this issuer."""
     monkeypatch.delenv("ONEFOLD_TOKEN", raising=False)
-    transport = httpx.ASGITransport(api_of("accounts", issuer_settings(tmp_path, "accounts")))
+    transport = httpx.ASGITransport(own_api(issuer_settings(tmp_path, "accounts")))
 
     async def answer(request: httpx.Request) -> httpx.Response:
         async with httpx.AsyncClient(transport=transport) as client:

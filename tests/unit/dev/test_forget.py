@@ -19,6 +19,8 @@ from shared.runtime.settings import Settings, SettingsError
 from tests.patterns.things.service import SERVICE as THINGS
 from tests.unit.http.test_protection import PROD
 
+pytestmark = pytest.mark.usefixtures("known")
+
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:

@@ -166,14 +166,16 @@ def test_each_record_has_a_name_of_its_own() -> None:
 
 
 def test_json_has_the_prose_too() -> None:
-    told = json.loads(shown_as("json", "accounts", document_of("accounts")))
-    assert "in dollars" in told[EVENTS]["account.charged"]["schema"]["description"]
+    told = json.loads(shown_as("json", "shapes", SHAPES))
+    assert told[STATES]["table"]["schema"]["$defs"]["Open"]["description"] == Open.__doc__
 
 
-def test_the_command_prints_the_format_that_is_asked_for() -> None:
-    said = CliRunner().invoke(cli, ["schemas", "accounts", "--format", "proto"])
+def test_the_command_prints_the_format_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.dev.cli.found_services", lambda: ["shapes"])
+    monkeypatch.setattr("shared.dev.schemas.document_of", {"shapes": SHAPES}.get)
+    said = CliRunner().invoke(cli, ["schemas", "shapes", "--format", "proto"])
     assert said.exit_code == 0
-    assert said.stdout == proto("accounts", document_of("accounts")) + "\n"
+    assert said.stdout == proto("shapes", SHAPES) + "\n"
     with pytest.raises(StageFailed, match="--format shows one service"):
         CliRunner().invoke(cli, ["schemas", "--format", "proto"], catch_exceptions=False)
 

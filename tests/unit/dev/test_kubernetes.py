@@ -22,9 +22,9 @@ from shared.dev.authority import Authority
 from shared.dev.kubernetes import SETTINGS, write
 from shared.http.health import PROBES
 from shared.operations.provision import load_topologies
-from shared.runtime.checkout import found_services
 from shared.runtime.settings import Principal, Settings, SettingsError, load_settings
 from shared.topology.topics import Table, Topic, Topology
+from tests.accounts.topology import TOPOLOGY
 from tests.pods import Pod, image_environment, objects_in, pods_of, settings_in
 
 SCHEMA = json.loads(Path(__file__).with_name("kubernetes-1.37.schema.json").read_text())
@@ -44,12 +44,14 @@ TEAMS = {  # a StatefulSet of the team's own
         },
     },
 }
+TOPOLOGIES = load_topologies() or [TOPOLOGY]
+SERVICES = sorted(each.service for each in TOPOLOGIES)
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kubernetes")
-    write(folder, load_topologies())
+    write(folder, TOPOLOGIES)
     return folder
 
 
@@ -74,20 +76,20 @@ def objects(folder: Path) -> Iterator[Any]:
 
 def test_each_object_is_what_the_api_allows(base: Path) -> None:
     found = list(objects(base))
-    assert len(found) == 5 * len(found_services()) + 2
+    assert len(found) == 5 * len(SERVICES) + 2
     assert [line for each in found for line in wrong(each)] == []
 
 
 def test_a_field_that_the_api_does_not_know_is_found(base: Path) -> None:
-    stateful = objects_in(base, "StatefulSet")[found_services()[0]]
+    stateful = objects_in(base, "StatefulSet")[SERVICES[0]]
     stateful["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]["httpGet"]["prt"] = 1
     assert len(wrong(stateful)) == 1
 
 
 def test_every_service_has_workers_that_are_found_probed_and_never_all_away(base: Path) -> None:
     sets, services = objects_in(base, "StatefulSet"), objects_in(base, "Service")
-    assert sorted(sets) == found_services()
-    for topology in load_topologies():
+    assert sorted(sets) == SERVICES
+    for topology in TOPOLOGIES:
         spec = sets[topology.service]["spec"]
         labels = spec["template"]["metadata"]["labels"]
         headless, normal = services[spec["serviceName"]]["spec"], services[topology.service]["spec"]
@@ -114,7 +116,7 @@ def test_no_more_workers_are_made_than_there_are_partitions(tmp_path: Path) -> N
     assert (scaled["minReplicas"], scaled["maxReplicas"]) == (1, 1)
 
 
-@pytest.mark.parametrize("service", found_services())
+@pytest.mark.parametrize("service", SERVICES)
 def test_a_worker_in_prod_starts_with_the_settings_that_it_is_given(
     service: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,25 +152,25 @@ def test_a_setting_that_prod_refuses_is_refused_in_a_pod_too(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_in(base / SETTINGS) | {"ONEFOLD_REPLICATION": "1", "ONEFOLD_MIN_ISR": "1"}
-    stateful = objects_in(base, "StatefulSet")[found_services()[0]]
+    stateful = objects_in(base, "StatefulSet")[SERVICES[0]]
     (pod,) = pods_of(stateful, 1, settings=settings, secrets=secrets(), folder=tmp_path)
     with pytest.raises(SettingsError, match="ONEFOLD_REPLICATION=1 is too few"):
         settings_of(pod, monkeypatch)
 
 
 def test_what_the_team_has_written_stays_and_the_rest_is_made_anew(tmp_path: Path) -> None:
-    write(tmp_path, load_topologies())
+    write(tmp_path, TOPOLOGIES)
     first = {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
     (tmp_path / SETTINGS).write_text("ONEFOLD_BOOTSTRAP=ours:9093\n")
     (tmp_path / "kustomization.yaml").write_text("edited")
-    write(tmp_path, load_topologies())
+    write(tmp_path, TOPOLOGIES)
     assert (tmp_path / SETTINGS).read_text() == "ONEFOLD_BOOTSTRAP=ours:9093\n"
     assert (tmp_path / "kustomization.yaml").read_text() == first[tmp_path / "kustomization.yaml"]
     assert {path.relative_to(tmp_path) for path in first} == {
         Path(name)
         for name in (
             "kustomization.yaml", "parity.yaml", "provision.yaml", SETTINGS, "scaling/kustomization.yaml",
-            "scaling/lag.yaml", *(f"{service}.yaml" for service in found_services()),
+            "scaling/lag.yaml", *(f"{service}.yaml" for service in SERVICES),
         )
     }  # fmt: skip
 
@@ -188,7 +190,7 @@ def test_kustomize_builds_an_overlay_that_scales_by_lag(base: Path, tmp_path: Pa
     found = {each["metadata"]["name"]: each["spec"] for each in built if each["kind"] == "StatefulSet"}
     assert found.pop("db")["replicas"] == 3
     sets = list(found.values())
-    assert len(sets) == len(found_services())
+    assert len(sets) == len(SERVICES)
     assert [spec["replicas"] for spec in sets if "replicas" in spec] == []
     assert {spec["template"]["spec"]["containers"][0]["image"] for spec in sets} == {"ours/worker:1.2"}
     (config,) = (each for each in built if each["kind"] == "ConfigMap")

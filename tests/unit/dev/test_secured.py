@@ -121,6 +121,7 @@ def test_a_password_file_that_is_empty_is_named(tmp_path: Path) -> None:
         cli._password(tmp_path / "accounts")
 
 
+@pytest.mark.usefixtures("known")
 def test_the_settings_that_require_tokens_are_printed_as_a_shell_reads_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,6 +201,7 @@ def test_workers_of_up_are_not_shown_as_those_of_other_brokers(
 
 
 @pytest.mark.parametrize("named", ["http://host:8000", "acounts=http://host:8000", "accounts="])
+@pytest.mark.usefixtures("known")
 def test_a_url_that_belongs_to_no_service_is_refused(named: str) -> None:
     error = CliRunner().invoke(cli.cli, ["status", "--url", named], env={"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}).exception
     assert isinstance(error, StageFailed)

@@ -1,4 +1,4 @@
-"""Every service of this checkout over HTTP, without a broker or a port."""
+"""Every service of this checkout, and the tests' own accounts, over HTTP, without a broker or a port."""
 
 from __future__ import annotations
 
@@ -22,9 +22,18 @@ PEER_SECRET = "a secret that these workers alone know"
 
 def api_of(service: str, settings: Settings | None = None) -> FastAPI:
     """Its routes and processors, over tables in memory that are empty at first."""
-    app = import_module(f"services.{service}.app").app
+    return _api(f"services.{service}", settings)
+
+
+def own_api(settings: Settings | None = None) -> FastAPI:
+    """As `api_of`, of the tests' own accounts: a checkout may have no service, or one of that name that is another."""
+    return _api("tests.accounts", settings)
+
+
+def _api(package: str, settings: Settings | None) -> FastAPI:
+    app = import_module(f"{package}.app").app
     node = MemoryNode(app.topology, app.processors, settings)
-    return create_api(node, import_module(f"services.{service}.api").routes)
+    return create_api(node, import_module(f"{package}.api").routes)
 
 
 def client_of(api: Callable[..., Coroutine[Any, Any, None]], address: str = "127.0.0.1") -> httpx.AsyncClient:

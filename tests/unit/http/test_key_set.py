@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from shared.dev.issuer import DevIssuer
 from shared.http import auth
 from shared.runtime.settings import DEV_ISSUER, Settings
-from tests.unit.http.services import PEER_SECRET, api_of, client_of
+from tests.unit.http.services import PEER_SECRET, client_of, own_api
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +56,7 @@ def api_with(key_set: str) -> FastAPI:
         auth_jwks=key_set,
         peer_secret=SecretStr(PEER_SECRET),
     )
-    return api_of("accounts", settings)
+    return own_api(settings)
 
 
 async def status(issuer: DevIssuer, api: FastAPI) -> int:

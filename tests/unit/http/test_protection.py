@@ -32,7 +32,7 @@ from shared.testing.node import MemoryNode
 from shared.topology.topics import Table, Topic, Topology
 from tests.accounts.api import routes
 from tests.accounts.topology import TOPOLOGY
-from tests.unit.http.services import SERVICES, api_of, client_of, issuer_settings
+from tests.unit.http.services import SERVICES, api_of, client_of, issuer_settings, own_api
 
 pytestmark = pytest.mark.anyio
 
@@ -126,7 +126,7 @@ SHOP = "https://shop.example"
 async def test_pages_of_the_named_origins_alone_may_call_and_read_what_they_need() -> None:
     settings = Settings(cors_origins=f"https://a.example,{SHOP}", rate_limit=1)
     asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,idempotency-key"}
-    async with client_of(api_of("accounts", settings)) as http:
+    async with client_of(own_api(settings)) as http:
         allowed = await http.options("/accounts/ann", headers={"Origin": SHOP, **asked})
         refused = await http.options("/accounts/ann", headers={"Origin": "https://other.example", **asked})
         got = await http.post("/accounts/ann", headers={"Origin": SHOP})

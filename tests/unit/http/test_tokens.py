@@ -35,7 +35,7 @@ from shared.runtime.clock import BrokersClock, elapsed_s
 from shared.runtime.settings import DEV_ISSUER, Settings
 from shared.testing.node import MemoryNode
 from tests.accounts.topology import TOPOLOGY
-from tests.unit.http.services import PEER_SECRET, SERVICES, api_of, client_of, issuer_settings
+from tests.unit.http.services import PEER_SECRET, SERVICES, api_of, client_of, issuer_settings, own_api
 
 pytestmark = pytest.mark.anyio
 
@@ -53,14 +53,12 @@ class Route(NamedTuple):
     path: str
 
 
-def routes() -> Iterator[Route]:
-    for service in SERVICES:
-        for path, methods in api_of(service).openapi()["paths"].items():
-            for method in methods:
-                yield Route(service, method.upper(), path)
+def routes(service: str, api: FastAPI) -> Iterator[Route]:
+    for path, methods in api.openapi()["paths"].items():
+        yield from (Route(service, method.upper(), path) for method in methods if path not in OPEN)
 
 
-ROUTES = [route for route in routes() if route.path not in OPEN]
+ROUTES = [route for service in SERVICES for route in routes(service, api_of(service))]
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +69,11 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> DevIssuer:
 @pytest.fixture(scope="module")
 def guarded(issuer: DevIssuer) -> dict[str, FastAPI]:
     return {service: api_of(service, issuer_settings(issuer.key_set.parent, service)) for service in SERVICES}
+
+
+@pytest.fixture(scope="module")
+def own(issuer: DevIssuer) -> FastAPI:
+    return own_api(issuer_settings(issuer.key_set.parent, "accounts"))
 
 
 def scopes_of(route: Route) -> list[str]:
@@ -157,17 +160,13 @@ async def test_a_token_without_the_routes_scope_is_forbidden(
     assert (answer.status_code, answer.json()["code"]) == (403, "scope.missing")
 
 
-OWNED = [route for route in ROUTES if route.path.startswith("/accounts/{")]
+OWNED = [route for route in routes("accounts", own_api()) if route.path.startswith("/accounts/{")]
 
 
 @pytest.mark.parametrize("route", OWNED, ids=str)
-async def test_another_owners_aggregate_is_forbidden(
-    route: Route, issuer: DevIssuer, guarded: dict[str, FastAPI]
-) -> None:
+async def test_another_owners_aggregate_is_forbidden(route: Route, issuer: DevIssuer, own: FastAPI) -> None:
     for aggregate_id in ("ann", "ann%20", "an%6e%6e", "somebody%2Delse2", "%73omebody-else/", "%FF"):
-        answer = await asked(
-            guarded["accounts"], route, issuer.token("accounts", scopes_of(route), STRANGER), aggregate_id
-        )
+        answer = await asked(own, route, issuer.token("accounts", scopes_of(route), STRANGER), aggregate_id)
         assert answer.status_code in (403, 404), answer.text
         if answer.status_code == 403:
             assert answer.json()["code"] == "owner.other"
@@ -175,19 +174,19 @@ async def test_another_owners_aggregate_is_forbidden(
 
 @pytest.mark.parametrize(("path", "code"), [("?key=ann", "owner.other"), ("", "scope.missing")])
 async def test_the_changes_of_others_and_of_all_are_forbidden(
-    path: str, code: str, issuer: DevIssuer, guarded: dict[str, FastAPI]
+    path: str, code: str, issuer: DevIssuer, own: FastAPI
 ) -> None:
     route = Route("accounts", "GET", f"/changes/accounts{path}")
-    answer = await asked(guarded["accounts"], route, issuer.token("accounts", ["accounts:read"], STRANGER))
+    answer = await asked(own, route, issuer.token("accounts", ["accounts:read"], STRANGER))
     assert (answer.status_code, answer.json()["code"]) == (403, code)
 
 
 @pytest.mark.parametrize("path", ["/accounts", "/accounts?limit=1"])
-async def test_a_list_of_all_needs_the_right_to_all(path: str, issuer: DevIssuer, guarded: dict[str, FastAPI]) -> None:
+async def test_a_list_of_all_needs_the_right_to_all(path: str, issuer: DevIssuer, own: FastAPI) -> None:
     route = Route("accounts", "GET", path)
-    refused = await asked(guarded["accounts"], route, issuer.token("accounts", ["accounts:read"], "ann"))
+    refused = await asked(own, route, issuer.token("accounts", ["accounts:read"], "ann"))
     assert (refused.status_code, refused.json()["code"]) == (403, "scope.missing")
-    allowed = await asked(guarded["accounts"], route, issuer.token("accounts", ["accounts:read", "accounts:any"], "x"))
+    allowed = await asked(own, route, issuer.token("accounts", ["accounts:read", "accounts:any"], "x"))
     assert allowed.status_code == 200
 
 
@@ -290,9 +289,9 @@ async def test_a_route_that_forgets_whose_rows_it_shows_shows_none(issuer: DevIs
         assert (answer.status_code, "everybody's" in answer.text) == (status, status == 200)
 
 
-async def test_an_owner_needs_no_right_to_all(issuer: DevIssuer, guarded: dict[str, FastAPI]) -> None:
+async def test_an_owner_needs_no_right_to_all(issuer: DevIssuer, own: FastAPI) -> None:
     token = issuer.token("accounts", ["accounts:read"], "an%n/日本")
-    answer = await asked(guarded["accounts"], Route("accounts", "GET", "/accounts/{id}"), token, "an%25n%2F%E6%97%A5本")
+    answer = await asked(own, Route("accounts", "GET", "/accounts/{id}"), token, "an%25n%2F%E6%97%A5本")
     assert answer.status_code == 404
 
 
@@ -312,7 +311,7 @@ def test_every_route_is_in_the_openapi(service: str) -> None:
 
 async def test_an_issuers_new_key_replaces_its_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     issuer = DevIssuer(tmp_path / "issuer")
-    api = api_of("accounts", issuer_settings(issuer.key_set.parent, "accounts"))
+    api = own_api(issuer_settings(issuer.key_set.parent, "accounts"))
     route = Route("accounts", "GET", "/accounts/{id}")
     scopes = ["accounts:read"]
     old = issuer.token("accounts", scopes, "ann")
@@ -328,14 +327,12 @@ async def test_an_issuers_new_key_replaces_its_old_one(tmp_path: Path, monkeypat
     assert (await asked(api, route, old)).status_code == 401
 
 
-async def test_a_token_that_was_good_expires(
-    issuer: DevIssuer, guarded: dict[str, FastAPI], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_token_that_was_good_expires(issuer: DevIssuer, own: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     route = Route("accounts", "GET", "/cluster")
     token = issuer.token("accounts", ["operations:read"], "ann", exp=int(time.time()) - 1)
-    assert (await asked(guarded["accounts"], route, token)).status_code == 200
+    assert (await asked(own, route, token)).status_code == 200
     monkeypatch.setattr(auth, "LEEWAY_S", 0)
-    assert (await asked(guarded["accounts"], route, token)).status_code == 401
+    assert (await asked(own, route, token)).status_code == 401
 
 
 @pytest.mark.parametrize("ahead_s", [-7200.0, 7200.0])
@@ -355,7 +352,7 @@ async def test_a_token_is_valid_by_the_brokers_clock_whatever_this_machines_says
     claims: dict[str, int],
     status: int,
     issuer: DevIssuer,
-    guarded: dict[str, FastAPI],
+    own: FastAPI,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """claims: in seconds from now, by the brokers."""
@@ -366,12 +363,12 @@ async def test_a_token_is_valid_by_the_brokers_clock_whatever_this_machines_says
     times = {"iat": -10_000, "nbf": -10_000, "exp": 3600} | claims
     shifted = {name: int(now) + each for name, each in times.items()}
     token = issuer.token("accounts", ["operations:read"], "ann", **shifted)
-    answer = await asked(guarded["accounts"], Route("accounts", "GET", "/cluster"), token)
+    answer = await asked(own, Route("accounts", "GET", "/cluster"), token)
     assert answer.status_code == status, answer.text
 
 
 async def test_while_the_issuers_keys_cannot_be_read_it_is_503(tmp_path: Path) -> None:
-    api, issuer = api_of("accounts", issuer_settings(tmp_path, "accounts")), DevIssuer(tmp_path)
+    api, issuer = own_api(issuer_settings(tmp_path, "accounts")), DevIssuer(tmp_path)
     token = issuer.token("accounts", ["accounts:read"], "ann")
     issuer.key_set.unlink()
     answer = await asked(api, Route("accounts", "GET", "/accounts/{id}"), token)
@@ -383,8 +380,7 @@ async def test_rsa_keys_and_scp_lists_are_accepted(tmp_path: Path) -> None:
     public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key())) | {"kid": "r"}
     key_set = tmp_path / "keys.json"
     key_set.write_text(json.dumps({"keys": [public, {"kty": "oct", "k": "c2VjcmV0", "kid": "o"}]}))
-    api = api_of(
-        "accounts",
+    api = own_api(
         Settings(
             auth="on",
             auth_issuer="i",
@@ -421,10 +417,10 @@ async def test_rsa_keys_and_scp_lists_are_accepted(tmp_path: Path) -> None:
     ids=lambda claims: str(claims)[:40],
 )
 async def test_a_signed_token_with_a_claim_that_cannot_be_read_is_401(
-    claims: dict[str, Any], issuer: DevIssuer, guarded: dict[str, FastAPI]
+    claims: dict[str, Any], issuer: DevIssuer, own: FastAPI
 ) -> None:
     token = issuer.token("accounts", ["accounts:read"], "ann", **claims)
-    answer = await asked(guarded["accounts"], Route("accounts", "GET", "/accounts/{id}"), token)
+    answer = await asked(own, Route("accounts", "GET", "/accounts/{id}"), token)
     assert (answer.status_code, answer.json().get("code")) == (401, "token.invalid")
 
 
@@ -441,10 +437,10 @@ async def test_a_signed_token_with_a_claim_that_cannot_be_read_is_401(
     ids=str,
 )
 async def test_scopes_are_in_scope_or_without_it_in_scp(
-    claims: dict[str, Any], status: int, issuer: DevIssuer, guarded: dict[str, FastAPI]
+    claims: dict[str, Any], status: int, issuer: DevIssuer, own: FastAPI
 ) -> None:
     token = issuer.token("accounts", ["operations:write"], "ann", **claims)
-    answer = await asked(guarded["accounts"], Route("accounts", "GET", "/cluster"), token)
+    answer = await asked(own, Route("accounts", "GET", "/cluster"), token)
     assert answer.status_code == status
 
 
@@ -534,12 +530,12 @@ async def test_keys_that_could_not_be_read_again_for_long_are_not_trusted_until_
 
 
 async def test_the_metrics_tell_the_age_of_the_issuers_keys(
-    issuer: DevIssuer, guarded: dict[str, FastAPI], monkeypatch: pytest.MonkeyPatch
+    issuer: DevIssuer, own: FastAPI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token, route = issuer.token("accounts", ["operations:read"], "ann"), Route("accounts", "GET", "/metrics")
-    assert (await asked(guarded["accounts"], route, token)).status_code == 200
+    assert (await asked(own, route, token)).status_code == 200
     pass_time(MAX_AGE_S, monkeypatch)
-    told = (await asked(guarded["accounts"], route, token)).text
+    told = (await asked(own, route, token)).text
     (age_s,) = re.findall(r"^onefold_issuer_keys_age_seconds (\S+)$", told, re.MULTILINE)
     assert float(age_s) >= MAX_AGE_S
 
