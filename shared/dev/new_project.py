@@ -45,13 +45,17 @@ python3 dev.py check
 def new_project(root: Path, folder: Path, name: str) -> str:
     """Makes the project of what is committed here, whole or not at all. Returns the release that it begins with.
 
-    folder: new. Raises StageFailed.
+    folder: new, and absolute. Raises StageFailed.
     """
     if not _NAME.fullmatch(name):
         raise StageFailed(f"{name!r} is not a name for a project", "use lower-case letters, digits and -")
     if folder.exists():
         raise StageFailed(f"{folder} exists", "name a new folder")
+    if folder.is_relative_to(root):
+        raise StageFailed(f"{folder} is in {root}, which would no longer be clean", "name a folder elsewhere")
     check_clean(root)
+    if git(root, "rev-parse", "--show-prefix"):
+        raise StageFailed(f"{root} is a folder of a larger repository", "clone the template, and run it there")
     try:
         git(root, "checkout-index", "-a", "-q", f"--prefix={folder}/")  # neither history nor remotes
         begin(folder, name)
@@ -90,5 +94,5 @@ def _remove(paths: Iterable[Path]) -> None:
 
 def _commit(folder: Path, message: str) -> None:
     git(folder, "init", "-q", "-b", "main", ".")
-    git(folder, "add", "-A")
+    git(folder, "add", "-A", "--force")  # whatever the user's own settings ignore, such as vendor/ and *.lock
     git(folder, "commit", "-q", "-m", message)

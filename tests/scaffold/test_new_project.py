@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.dev.git import git
 from shared.dev.new_project import new_project
 from shared.dev.stages import StageFailed
 from shared.dev.upgrade import upgrade
@@ -32,10 +33,17 @@ def template(releases: Checkout, tmp_path: Path) -> Checkout:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_new_project_is_empty_and_gets_upgrades(template: Checkout, releases: Checkout, tmp_path: Path) -> None:
-    said = template.verb("new-project", str(tmp_path / "ours"), "ticket-office")
-    assert f"from {OLD[0]}; its first commit is yours" in said
+def test_a_new_project_is_empty_and_gets_upgrades(
+    template: Checkout, releases: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ignored").write_text("vendor/\n*.lock\n")
+    (tmp_path / "user").write_text(f"[core]\n\texcludesFile = {tmp_path / 'ignored'}\n")
     ours = Checkout(tmp_path / "ours")
+    with monkeypatch.context() as user:
+        user.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "user"))
+        said = template.verb("new-project", str(ours.root), "ticket-office")
+        assert ours.run("git", "status", "--short", "--ignored") == ""  # its first commit is all of it
+    assert f"from {OLD[0]}; its first commit is yours" in said
     assert found_services(ours.root) == []
     assert ours.run("git", "log", "--format=%s").splitlines() == ["Begin ticket-office"]
     assert ours.run("git", "status", "--short") == ""
@@ -80,11 +88,19 @@ def test_an_empty_project_passes_every_check(template: Checkout, tmp_path: Path)
     ours.pytest(*FAST, "tests/architecture", "tests/unit")
 
 
-@pytest.mark.parametrize(("folder", "name", "why"), [("new", "Tickets", "not a name"), ("old", "tickets", "exists")])
-def test_a_refused_project_leaves_nothing(
-    folder: str, name: str, why: str, untouched: Checkout, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(
+    ("folder", "name", "why"),
+    [
+        ("new", "Tickets", "not a name"),
+        ("old", "tickets", "exists"),
+        ("part/new", "tickets", "would no longer be clean"),
+        ("new", "tickets", "a folder of a larger repository"),
+    ],
+)
+def test_a_refused_project_leaves_nothing(folder: str, name: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
+    (tmp_path / "part").mkdir()
+    git(tmp_path, "init", "-q")
     with pytest.raises(StageFailed, match=why):
-        new_project(untouched.root, tmp_path / folder, name)
-    assert [*tmp_path.iterdir()] == [tmp_path / "old"]
+        new_project(tmp_path / "part", tmp_path / folder, name)
+    assert {*tmp_path.iterdir(), *tmp_path.glob("*/new")} == {tmp_path / each for each in (".git", "old", "part")}
