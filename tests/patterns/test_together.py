@@ -56,6 +56,10 @@ def test_what_is_created_is_followed_up_and_counted() -> None:
     assert states == {"things": thing, "followups": Finished(), "tallies": seen}
 
 
+def test_a_process_leaves_out_nothing_that_happens_before_its_first_worker_runs() -> None:
+    assert [policy.from_start for policy in FOLLOWUPS.policies] == [True, True]
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_routes_and_processors_fit_the_topology(name: str) -> None:
     service, routes = SERVICES[name]

@@ -21,9 +21,16 @@ def set_timer(event: EventEnvelope[FollowupStarted]) -> list[Send]:
     return [Send(TIMERS, event.aggregate_id, CheckFollowup())]
 
 
+# `from_start`: no event is left out that is there before the first worker runs. If the past is over, leave it out of
+# `start` before the service first runs.
 POLICIES = (
     Policy(
-        start, source=THINGS_EVENTS, events=(ThingCreated,), commands={COMMANDS: (StartFollowup,)}, name="followups"
+        start,
+        source=THINGS_EVENTS,
+        events=(ThingCreated,),
+        commands={COMMANDS: (StartFollowup,)},
+        from_start=True,
+        name="followups",
     ),
-    Policy(set_timer, source=EVENTS, events=(FollowupStarted,), commands={TIMERS: (CheckFollowup,)}),
+    Policy(set_timer, source=EVENTS, events=(FollowupStarted,), commands={TIMERS: (CheckFollowup,)}, from_start=True),
 )
