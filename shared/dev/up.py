@@ -108,13 +108,14 @@ def start_workers(root: Path, service: str) -> list[str]:
     Raises StageFailed, at once if one ends before that.
     """
     begins = _ends_of_logs(root, service)
+    before = _ended(found(root), service)  # `up` starts these again, perhaps with what was mended
     if service not in found(root).services:
         _ask_for(root, service, _FIRST)
     _resting(root, service).unlink(missing_ok=True)
 
     def ready() -> bool:
         now = found(root)
-        if _has_ended(now, service):
+        if _ended(now, service) - before:
             problem = f"{service} ended before it was ready{_causes(root, service, begins)}"
             raise StageFailed(problem, _RESOLVE, root / "logs")
         urls = _urls(now, service)
@@ -136,9 +137,10 @@ def _ask_for(root: Path, service: str, name: str) -> None:
     (_adding(root) / f"{service}.{name}").touch()
 
 
-def _has_ended(record: Record, service: str) -> bool:
+def _ended(record: Record, service: str) -> set[int]:
+    """The processes of its workers that run no more."""
     pids = {worker["pid"] for worker in record.services.get(service, ())}
-    return any(not child.running for child in record.children if child.pid in pids)
+    return {child.pid for child in record.children if child.pid in pids and not child.running}
 
 
 def check_settings(record: Record) -> None:

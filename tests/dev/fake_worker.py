@@ -1,12 +1,14 @@
 """A stand-in for a worker: `fake_worker.py BEHAVIOUR`; port and instance come from the environment.
 
-ready: answers at once. starting: never becomes ready. crashing: ends at once. stubborn: ignores SIGTERM.
+ready: answers at once. starting: never becomes ready. crashing: ends at once, until the folder of its stores
+has a file `mended`. stubborn: ignores SIGTERM.
 """
 
 import os
 import signal
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 BEHAVIOUR = sys.argv[1]
 
@@ -21,7 +23,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-if BEHAVIOUR == "crashing":
+if BEHAVIOUR == "crashing" and not Path(os.environ["ONEFOLD_DATA_DIR"], "mended").exists():
     sys.exit("the fake worker has no reason to live")
 if BEHAVIOUR == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -165,6 +165,10 @@ def test_start_says_at_once_that_a_worker_refuses_to_run(kept: Path, monkeypatch
     with pytest.raises(StageFailed, match="crashing ended before it was ready") as failure:
         local_stack.start_workers(kept, "crashing")
     assert failure.value.log == kept / "logs"
+    (kept / "stores").mkdir(exist_ok=True)
+    (kept / "stores" / "mended").touch()
+    (url,) = local_stack.start_workers(kept, "crashing")  # the one that has ended tells nothing of the next
+    assert is_ready(url)
 
 
 def test_start_refuses_a_setting_that_the_workers_of_up_would_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
