@@ -117,8 +117,8 @@ def new_service(
     elif kind is not None:
         told = patterns.foreign(CHECKOUT, kind, on)
         made = scaffold.new_of_kind(CHECKOUT, name, kind, told, singular)
-        topic = told.topic if told else None
-        record.remember(CHECKOUT, "new-service", name=name, kind=kind, on=on, topic=topic, singular=singular)
+        of_another = {"on": told.event, "topic": told.topic, "partitions": told.partitions} if told else {}
+        record.remember(CHECKOUT, "new-service", name=name, kind=kind, **of_another, singular=singular)
     else:
         fix = "--kind aggregate, process or projection; or --like SERVICE"
         raise StageFailed("what kind of service is it?", fix)

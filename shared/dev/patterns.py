@@ -27,16 +27,24 @@ _OF_OTHERS = ("process", "projection")
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """event: the TYPE of another service's event, such as booking.placed. topic: where it is written."""
+    """event: the TYPE of another service's event, such as booking.placed. topic: where it is written, in as many
+    partitions; None: as many as any.
+    """
 
     event: str
     topic: str
+    partitions: str | None = None
 
     @property
     def words(self) -> dict[str, str]:
         """What the copy says of it, by what the pattern says. The longest first, as a part is a word, too."""
         whole = {"thing.created": self.event, "thing_created": self.event.replace(".", "_")}
         return whole | {"things": self.topic.partition(".")[0], "thing": self.event.partition(".")[0]}
+
+    def partitioned(self, topology: str) -> str:
+        """A pattern's topology.py, with as many partitions as the topic has: those of a reader are the same."""
+        number = f", partitions={self.partitions})" if self.partitions else ")"
+        return re.sub(r"^(TOPOLOGY = .*)\)$", rf"\1{number}", topology, flags=re.MULTILINE)
 
 
 def placed(path: str, pattern: str) -> str:
@@ -56,7 +64,7 @@ def foreign(root: Path, kind: str, event: str | None) -> Foreign | None:
         which = f"there is no event {event}" if event else f"a {kind} is told of another service's event"
         fix = f"--on one of: {', '.join(found)}" if found else "make that service first, with --kind aggregate"
         raise StageFailed(which, fix)
-    return Foreign(event, _topic(root, found[event]))
+    return _declared(event, found[event], (root / "services" / found[event] / "topology.py").read_text())
 
 
 def _events(service: Path) -> Iterator[str]:
@@ -73,7 +81,7 @@ def _assigned(node: ast.stmt) -> list[ast.Assign]:
     return [each for each in node.body if isinstance(each, ast.Assign)] if isinstance(node, ast.ClassDef) else []
 
 
-def _topic(root: Path, service: str) -> str:
-    declared = (root / "services" / service / "topology.py").read_text()
-    found = re.search(rf'"({service}\.events\.v\d+)"', declared)
-    return found[1] if found else f"{service}.events.v1"
+def _declared(event: str, service: str, topology: str) -> Foreign:
+    topic = re.search(rf'"({service}\.events\.v\d+)"', topology)
+    partitions = re.search(r"\bpartitions=(\d+)", topology)
+    return Foreign(event, topic[1] if topic else f"{service}.events.v1", partitions[1] if partitions else None)

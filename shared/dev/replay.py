@@ -24,7 +24,8 @@ def redo(root: Path, step: Step) -> None:
         case {"verb": "new-service", "name": name, "like": like}:
             new_service_again(root, name, like, step.get("singular"))
         case {"verb": "new-service", "name": name, "kind": kind, "on": event, "topic": topic}:
-            new_of_kind_again(root, name, kind, Foreign(event, topic), step.get("singular"))
+            told = Foreign(event, topic, step.get("partitions"))
+            new_of_kind_again(root, name, kind, told, step.get("singular"))
         case {"verb": "new-service", "name": name, "kind": kind}:
             new_of_kind_again(root, name, kind, singular=step.get("singular"))
         case {"verb": "new-project", "name": name}:

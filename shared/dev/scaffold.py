@@ -100,6 +100,7 @@ def _of_pattern(root: Path, kind: str, words: Mapping[str, str], on: Foreign | N
     files = dict[str, bytes]()
     for file, text in texts.items():
         path = placed(str(file.relative_to(root)), pattern)
+        text = on.partitioned(text) if on and file.name == "topology.py" else text
         files[rename(path)] = rename(text.replace(PACKAGE, "services.")).encode()
         if path.startswith("services/"):
             files.setdefault(rename(str(Path(path).with_name("__init__.py"))), b"")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from services.accounts.topology import TOPOLOGY
 from shared.dev import nouns, patterns, renaming, scaffold
 from shared.dev.additions import COMPOSE, DEV, PROMETHEUS, SECURE, forget
 from shared.dev.patterns import Foreign
+from shared.dev.record import recorded
 from shared.dev.replay import redo
 from shared.dev.scaffold import new_of_kind, new_service
 from shared.dev.stages import StageFailed
@@ -78,6 +80,20 @@ def test_what_a_process_is_told_is_an_event_of_another_service(untouched: Checko
     ):
         with pytest.raises(StageFailed, match=reason):
             patterns.foreign(untouched.root, kind, on)
+
+
+def test_what_is_told_of_another_service_has_as_many_partitions(checkout: Checkout) -> None:
+    """Else nothing could be provisioned, nor any worker be started."""
+    accounts = checkout.root / "services" / "accounts" / "topology.py"
+    accounts.write_text(accounts.read_text().replace("history=EVENTS)", "history=EVENTS, partitions=12)"))
+    forget(checkout.root, "orders")
+    for kind, name in (("process", "reminders"), ("projection", "counts")):
+        checkout.verb("new-service", name, "--kind", kind, "--on", "account.opened")
+        assert 'topic = "accounts.events.v1"\npartitions = "12"\n' in (checkout.root / "onefold.toml").read_text()
+        checkout.run(sys.executable, "-c", "from shared.operations.provision import *; load_topologies()")
+        made = checkout.files()
+        redo(checkout.root, recorded(checkout.root).steps[-1])
+        assert checkout.files() == made
 
 
 def test_a_kind_or_a_service_to_copy_has_to_be_named(untouched: Checkout) -> None:
