@@ -20,6 +20,7 @@ _BLOCK = re.compile(
 _PORTS_A_SERVICE = 10
 _FIRST_PORT = 8100
 _NO_BLOCK = re.compile(r"^  # One block per service\..*\n", re.MULTILINE)
+_NONE_LEFT = re.compile(r"^services:\n+\Z", re.MULTILINE)  # Compose takes no list without an entry
 _PLAIN = {
     COMPOSE: "  name:\n    <<: *worker\n    command: [worker, name]\n"
     '    ports: ["127.0.0.1:${NAME_PORTS:-0-0}:8000"]\n',
@@ -56,7 +57,7 @@ def forget(root: Path, service: str) -> None:
     entry, listed = rf"(?<=\n)\n?  {service}:.*\n(?:    .*\n)*", rf"(?<=\[){service}(?:, |(?=\]))|, {service}\b"
     for name, made in ((COMPOSE, entry), (SECURE, entry), (DEV, entry), (PROMETHEUS, listed)):
         if text := _text(root / name):
-            (root / name).write_text(re.sub(made, "", text))
+            (root / name).write_text(_NONE_LEFT.sub("services: {}\n", re.sub(made, "", text)))
 
 
 def is_composed(root: Path, name: str) -> bool:
@@ -102,7 +103,7 @@ def _doubled(text: str, like: str, name: str) -> tuple[str, int]:
 
 def _appended(text: str, entry: str, name: str) -> tuple[str, int]:
     services, secrets, passwords = text.partition("\nsecrets:\n")
-    services = services.rstrip("\n") + "\n"
+    services = services.rstrip("\n").replace("\nservices: {}", "\nservices:") + "\n"
     apart = "" if services.endswith("\nservices:\n") else "\n"
     added = renaming({"name": name})(entry)
     password = f"  {name}: {{file: .onefold/secrets/passwords/{name}}}\n" if secrets else ""

@@ -31,6 +31,7 @@ Event-sourced services on Apache Kafka, from the template [Onefold](docs/archite
 python3 dev.py new-service NAME --kind aggregate
 python3 dev.py up
 python3 dev.py check
+python3 dev.py test
 ```
 
 | | |

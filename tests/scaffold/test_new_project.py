@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from shared.dev.git import git
 from shared.dev.new_project import new_project
@@ -56,12 +57,15 @@ def test_a_new_project_is_empty_and_gets_upgrades(
     imports = re.compile(r"^(?:from|import) services\.", re.MULTILINE)  # also those of a module that a test writes
     assert [path for path, text in texts.items() if path.startswith("tests/") and imports.search(text)] == []
 
+    watched = ours.root / "compose.dev.yml"
+    assert yaml.safe_load(watched.read_text())["services"] == {}
     for name, *kind in (
         ("parcels", "--kind", "aggregate"),
         ("counts", "--kind", "projection", "--on", "parcel.created"),
     ):
         assert f"changed  docker-compose.yml: {name}" in ours.verb("new-service", name, *kind)
     ours.run("git", "diff", "--check")
+    assert [*yaml.safe_load(watched.read_text())["services"]] == ["parcels", "counts"]
     commit(ours)
     before = tracked(ours)
     done = upgrade(ours.root, NEW, str(releases.root))
