@@ -39,7 +39,7 @@ python3 dev.py VERB [ARGUMENTS]
            --format json|avro|proto
   bench    measurements, such as `bench engine --json FILE`
   parity   every live table against the fold of its events, on Spark
-  archive  new events into Delta tables, such as `archive DIR accounts --verify`
+  archive  new events into Delta tables, such as `archive DIR SERVICE --verify`
   rebuild  the next version of a service's tables from history, on Spark
   backfill history of another system, from CSV or Parquet, as events, on Spark
   insights revenue, retention and segments of customers, counted on Spark, with pictures

@@ -211,7 +211,7 @@ def insights(
     master: Master = None,
     memory: Memory = "1g",
 ) -> None:
-    """Revenue, retention, segments and baskets of customers: to a topic, and the first two as pictures."""
+    """Revenue, retention, segments and baskets of accounts' holders: to a topic, the first two as pictures, too."""
     from pipelines import pictures  # here: no other verb needs to wait for matplotlib
 
     if stream and archive:

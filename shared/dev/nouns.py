@@ -16,7 +16,8 @@ from shared.dev.stages import StageFailed
 from shared.runtime.checkout import found_services
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,31}")
-_OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz", "stories")  # first segments of all paths
+# The first segments of all paths.
+_OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz", "stories", "ui")
 ENGINE_TABLES = ("parked", "chapters")  # as in shared/topology, which `replay` does not import
 _OPERATORS_SCOPES = "operations"
 

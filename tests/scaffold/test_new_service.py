@@ -208,6 +208,7 @@ REFUSED = [
     ("onefold", None, "onefold is reserved"),
     ("metrics", None, "every worker answers at /metrics"),
     ("cluster", "node", "every worker answers at /cluster"),
+    ("ui", "us", "every worker answers at /ui"),
     ("operations", None, "operators have its scopes"),
     ("chapters", None, "the engine keeps a table of that name"),
     ("parked", "lot", "the engine keeps a table of that name"),
