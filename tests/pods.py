@@ -126,8 +126,9 @@ class Pod:
 
     def await_done(self) -> int:
         """The exit code of a job's pod."""
-        eventually(lambda: self.exit_code is not None)
-        return self.exit_code or 0
+        exit_code = eventually(lambda: self.exit_code, lambda found: found is not None)
+        self.kill()
+        return exit_code or 0
 
     def probe(self, kind: str) -> bool:
         probe = self.container[kind]
@@ -142,11 +143,11 @@ class Pod:
             connection.close()
 
     def stop(self) -> bool:
-        """SIGTERM; whether it ended by itself. `preStop` is not played: it is for proxies that learn late."""
+        """SIGTERM; whether it ended by itself, and well. `preStop` is not played: it is for proxies that learn late."""
         assert self._process is not None
         self._process.terminate(signal.SIGTERM)
         self._process.wait(UNFORCED * self.spec["terminationGracePeriodSeconds"])
-        ended = self.exit_code is not None
+        ended = self.exit_code == 0
         self.kill()
         return ended
 
