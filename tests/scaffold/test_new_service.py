@@ -18,7 +18,7 @@ from shared.dev.record import recorded
 from shared.dev.replay import redo
 from shared.dev.scaffold import new_of_kind, new_service
 from shared.dev.stages import StageFailed
-from shared.http.api import create_api
+from shared.http.api import PAGE, create_api
 from shared.http.lists import ListQuery
 from shared.runtime.checkout import found_services
 from shared.testing.node import MemoryNode
@@ -233,7 +233,7 @@ def test_an_unusable_name_is_refused_and_changes_nothing(
 def test_the_routes_of_every_worker_are_reserved_names() -> None:
     own = create_api(MemoryNode(TOPOLOGY, []), lambda *_: ())
     paths = {context.path.split("/")[1] for context in iter_route_contexts(own.routes) if context.path}
-    assert {path for path in {*paths, "changes"} if path.isalnum()} == set(nouns._OWN_ROUTES)
+    assert {path for path in {*paths, "changes", PAGE[1:]} if path.isalnum()} == set(nouns._OWN_ROUTES)
 
 
 @pytest.mark.parametrize("module", ["topology", "service"])
