@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from aiokafka import TopicPartition
@@ -10,6 +10,8 @@ from aiokafka import TopicPartition
 from shared.engine.engine import Engine
 from shared.engine.membership import Assignment
 from shared.engine.processors import Processor
+from shared.kafka.transactions import Record, RecordTooLarge
+from shared.runtime.positions import Partition
 from shared.topology.topics import Topology
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, membership
 
@@ -30,6 +32,7 @@ class Assigned:
         places = frozenset(TopicPartition(topic, number) for topic in topics for number in partitions)
         broker.group = topology.group
         broker.members.add(name)
+        self.broker, self.name = broker, name
         self.producer = FakeProducer(broker, name)
         self.engine = Engine(
             topology,
@@ -62,3 +65,20 @@ class Assigned:
         for _ in range(30):
             await self.engine.step()
             await self.engine._settle()
+
+    def refuse(self, is_too_large: Callable[[Record], bool]) -> None:
+        """Brokers take no transaction with such a record."""
+        send, commit = self.producer.send, self.producer.commit
+        large: list[str] = []
+
+        def limited(records: Sequence[Record]) -> None:
+            large[:] = [each.topic for each in records if is_too_large(each)]
+            send(records)
+
+        def refused(offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
+            if large:
+                self.broker.end(self.name, "aborted")
+                raise RecordTooLarge(f"{large[0]}: too large", large[0])
+            return commit(offsets, member)
+
+        self.producer.send, self.producer.commit = limited, refused  # type: ignore[method-assign]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 from math import inf
@@ -17,9 +17,7 @@ from structlog.testing import capture_logs
 from shared.domain.row import Codec
 from shared.engine.engine import Engine
 from shared.engine.wiring import processors_of
-from shared.kafka.transactions import Record, RecordTooLarge
 from shared.parking.parked import PARKED_CODEC
-from shared.runtime.positions import Partition
 from shared.topology import Join, Service
 from shared.topology.topics import Table, Topic
 from tests.engine.test_next_version import Worker
@@ -107,24 +105,10 @@ def test_rows_and_joined_rows_are_one_whatever_is_aborted_or_taken_over(seed: in
     asyncio.run(live())
 
 
-def test_a_joined_row_that_is_too_large_parks_the_record_of_its_view_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_joined_row_that_is_too_large_parks_the_record_of_its_view_alone() -> None:
     broker = new_broker(1)
     worker, too_large = new_worker(broker, "w"), TOPOLOGY.changelog(LEFT).name
-    send, commit = worker.producer.send, worker.producer.commit
-    large: list[str] = []
-
-    def limited(records: Sequence[Record]) -> None:
-        large[:] = [each.topic for each in records if each.topic == too_large and b'"kilos":7' in (each.value or b"")]
-        send(records)
-
-    def refused(offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
-        if large:
-            broker.end("w", "aborted")
-            raise RecordTooLarge(f"{large[0]}: too large", large[0])
-        return commit(offsets, member)
-
-    monkeypatch.setattr(worker.producer, "send", limited)
-    monkeypatch.setattr(worker.producer, "commit", refused)
+    worker.refuse(lambda record: record.topic == too_large and b'"kilos":7' in (record.value or b""))
 
     async def work() -> None:
         await worker.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import pytest
@@ -14,9 +13,7 @@ from shared.domain.message import Event
 from shared.domain.row import RowCodec
 from shared.domain.state import State
 from shared.engine.processors import ProjectionProcessor
-from shared.kafka.transactions import Record, RecordTooLarge
 from shared.parking.parked import PARKED_CODEC
-from shared.runtime.positions import Partition
 from shared.topology.projection import Projection
 from shared.topology.topics import Table, Topic, Topology
 from tests.engine.test_next_version import Worker
@@ -60,24 +57,10 @@ VIEWS = [
 ]
 
 
-def test_the_others_are_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_others_are_handled() -> None:
     broker = Broker([topic.name for topic in TANKS.all_topics()], 1, random.Random(1), TANKS.group)
     worker = Worker(broker, "w", 0, topology=TANKS, processors=VIEWS)
-    send, commit = worker.producer.send, worker.producer.commit
-    large: list[str] = []
-
-    def limited(records: Sequence[Record]) -> None:
-        large[:] = [each.topic for each in records if len(each.value or b"") > LIMIT_BYTES]
-        send(records)
-
-    def refused(offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
-        if large:
-            broker.end("w", "aborted")
-            raise RecordTooLarge(f"{large[0]}: too large", large[0])
-        return commit(offsets, member)
-
-    monkeypatch.setattr(worker.producer, "send", limited)
-    monkeypatch.setattr(worker.producer, "commit", refused)
+    worker.refuse(lambda record: len(record.value or b"") > LIMIT_BYTES)
     codec: EventCodec[Noted] = EventCodec((Noted,))
 
     async def work() -> None:
