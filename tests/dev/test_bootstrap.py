@@ -107,6 +107,7 @@ def test_two_concurrent_first_runs_make_one_environment_and_later_runs_install_n
     assert checkout.run("demo", "--ci") == (0, json.dumps(expected) + "\n", "")
 
 
+@pytest.mark.long  # in short, two first runs at once
 def test_a_run_after_an_interrupted_first_run_works(checkout: FakeCheckout) -> None:
     run = checkout.start("demo")
     eventually((checkout.root / ".venv" / "bin").exists)
@@ -117,6 +118,7 @@ def test_a_run_after_an_interrupted_first_run_works(checkout: FakeCheckout) -> N
     assert checkout.run("demo")[0] == 0
 
 
+@pytest.mark.long  # in short, a folder with a space
 def test_a_folder_whose_name_the_locale_cannot_spell_works_each_time(
     made: FakeCheckout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +144,7 @@ def test_another_checkout_on_the_python_path_is_left_out(
     assert (code, json.loads(said)["tiny"]) == (0, 42), complained
 
 
+@pytest.mark.long  # the refusal is pip's, by the hash in the lock
 def test_an_altered_package_is_refused_until_the_lock_is_right(checkout: FakeCheckout) -> None:
     lock = checkout.lock.read_text()
     checkout.write_lock("0" * 64)

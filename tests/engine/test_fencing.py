@@ -204,6 +204,7 @@ def _await_abort(bootstrap: str, step: str) -> None:
     eventually(lambda: step != "before_offsets" or not with_open_transactions(bootstrap, [SOURCE]))
 
 
+@pytest.mark.long  # in short, test_internals tells the causes
 def test_a_worker_that_cannot_join_its_group_exits_and_says_why(stack: Stack) -> None:
     """Otherwise it would stay out for ever, even after the cause is fixed: aiokafka does not try again."""
     for worker in stack.workers:

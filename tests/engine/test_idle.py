@@ -22,6 +22,7 @@ pytestmark = pytest.mark.broker
 IDLE = '"event": "idle: more workers than partitions"'
 
 
+@pytest.mark.long  # in short, the third worker of tests/console
 def test_a_surplus_worker_says_so_once_and_takes_over_when_it_is_needed(tmp_path: Path) -> None:
     only = broken.WITH_ONE_PARTITION
     with Stack(

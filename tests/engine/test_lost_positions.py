@@ -21,6 +21,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.broker
 
 
+@pytest.mark.long  # in short, test_next_version, on a fake
 def test_a_worker_that_copies_refuses_to_begin_a_source_again_and_stops_once_another_version_has_begun(
     tmp_path: Path,
 ) -> None:

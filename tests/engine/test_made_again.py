@@ -42,6 +42,7 @@ def test_commands_that_were_made_again_are_refused_by_name_whatever_is_left_of_t
         _must_refuse(worker)
 
 
+@pytest.mark.long  # in short, while it was stopped, above
 def test_a_burst_of_commands_into_a_topic_made_again_under_a_worker_is_told_at_each_start(tmp_path: Path) -> None:
     """Its positions fit the new topic, too, because it is longer than the former one."""
     with accounts_stack(tmp_path, workers=1) as stack:

@@ -110,6 +110,7 @@ def test_parked_records_outlive_their_workers_and_are_released_once(stack: Stack
     assert _counted(stack) == counted - 1
 
 
+@pytest.mark.long  # in short, the simulation, with pages of two
 def test_more_records_of_a_key_than_fit_a_row_wait_on_pages(stack: Stack) -> None:
     account, times = _account(stack), 2 * PAGE_RECORDS + 500
     offset = _poison(stack, account)

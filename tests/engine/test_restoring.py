@@ -27,6 +27,7 @@ ENOUGH = 1_500
 DEADLINE_S = 180.0
 
 
+@pytest.mark.long  # in short, a short restore, after nearly every other kill
 def test_a_long_restore_tells_its_pace_and_its_end(tmp_path: Path) -> None:
     with accounts_stack(tmp_path, workers=1) as stack:
         (worker,) = stack.workers

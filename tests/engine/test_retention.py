@@ -34,6 +34,7 @@ def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.mark.long  # in short, outcomes that retention removed, below
 def test_records_that_were_read_may_be_removed_with_the_markers_after_them(lone: Stack) -> None:
     (worker,), brokers = lone.workers, Brokers(lone.bootstrap)
     for number in range(50):

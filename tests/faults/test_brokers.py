@@ -24,6 +24,7 @@ UNDER_WAY = 2_000  # commands: by the time that so many more are sent, what was 
 WITHOUT_A_BROKER_S = 50.0
 
 
+@pytest.mark.long  # in short, one of three is, below
 def test_the_only_broker_is_killed_and_comes_back(pair: Stack, seed: int) -> None:
     with Scenario(pair, seed) as scenario:
         scenario.load_for(SOME)

@@ -100,6 +100,7 @@ def test_superseded_inside_a_flush(pair: Stack, seed: int, step: str) -> None:
         observe(lambda: log.tells("batch not committed"), "the batch was refused")
 
 
+@pytest.mark.long  # in short, the simulation
 def test_first_batches_get_lost(pair: Stack, seed: int) -> None:
     """They are fetched and dropped on every assignment: batches of commands, and of the changelog of a new store."""
     with Scenario(pair, seed) as scenario:
@@ -121,6 +122,7 @@ def test_first_batches_get_lost(pair: Stack, seed: int) -> None:
         other.start()
 
 
+@pytest.mark.long  # in short, the simulation
 def test_a_partition_stands_still(pair: Stack, seed: int) -> None:
     """Its commands keep arriving but are no longer fetched: the worker ends itself, and says why."""
     with Scenario(pair, seed) as scenario:
@@ -166,6 +168,7 @@ def test_the_changelog_is_compacted_during_a_restore(pair: Stack, seed: int) -> 
             scenario.load_for(SOME)
 
 
+@pytest.mark.long  # in short, the simulation
 def test_batches_are_aborted(pair: Stack, seed: int) -> None:
     """One in ten of a worker's, while it stays a member of its group: it recovers by itself."""
     with Scenario(pair, seed) as scenario:

@@ -144,6 +144,7 @@ def test_rows_become_events_and_a_table_once_beside_live_accounts(
     assert sum(map(len, events(ledger).values())) == 8
 
 
+@pytest.mark.long  # in short, columns of files, in test_files
 def test_a_column_of_the_source_may_have_any_name_but_those_of_backfill_itself(
     spark: Any, ledger: Any, tmp_path: Path
 ) -> None:
@@ -229,6 +230,7 @@ def test_spark_has_the_values_that_a_file_has(spark: Any, tmp_path: Path) -> Non
         read_rows(spark, find(f"{tmp_path}/times"))
 
 
+@pytest.mark.long  # in short, texts that are no time
 def test_an_instant_that_python_does_not_know_is_rejected_and_order_may_descend(
     spark: Any, ledger: Any, tmp_path: Path
 ) -> None:
@@ -473,6 +475,7 @@ def test_an_aggregate_that_cannot_be_folded_is_rejected(monkeypatch: pytest.Monk
     assert found.to_pylist()[0]["reason"] == "its events cannot be folded: ValueError: 13 cents"
 
 
+@pytest.mark.long  # in short, it is rejected, above
 def test_nothing_of_an_aggregate_that_cannot_be_folded_is_written(
     spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -530,6 +533,7 @@ def test_a_worker_that_starts_during_a_run_stops_it(
     assert read_records(ledger.bootstrap, ledger.table.changelog) == []
 
 
+@pytest.mark.long  # in short, one that starts during a run, above
 def test_a_worker_that_ran_while_rows_were_written_is_noticed(
     ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -545,6 +549,7 @@ def test_a_worker_that_ran_while_rows_were_written_is_noticed(
         fill.run(purchases.where("customer = 'bob'"), str(tmp_path / "rejects"))
 
 
+@pytest.mark.long  # in short, one that cannot be folded
 def test_an_aggregate_that_lost_an_event_of_its_middle_gets_no_more(
     spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -559,6 +564,7 @@ def test_an_aggregate_that_lost_an_event_of_its_middle_gets_no_more(
     assert reasons == {"event 1 is missing, and event 2 is there"}
 
 
+@pytest.mark.long  # in short, a row that lags its events
 def test_a_run_of_an_earlier_release_that_died_is_completed(
     spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -265,6 +265,7 @@ def carts(tmp_path: Path) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.mark.long  # in short, the same folds without brokers, above
 def test_spark_and_workers_agree_and_a_next_version_has_the_same_rows(spark: Any, carts: Stack, tmp_path: Path) -> None:
     (worker,) = carts.workers
     brokers, settings = Brokers(carts.bootstrap), carts.settings

@@ -251,6 +251,7 @@ def test_the_live_rows_are_checked_and_a_wrong_one_is_found(spark: Any, bootstra
     assert "they part in the join of heaps, meals" in told
 
 
+@pytest.mark.long  # in short, what has ended, in the next version
 def test_the_next_version_has_the_same_joined_rows(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     larder = Larder(spark, bootstrap, "rebuilt-")
     rows = larder.live(HISTORY)

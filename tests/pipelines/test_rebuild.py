@@ -104,6 +104,7 @@ def test_outcomes_are_copied_that_count_yet(ledger: Any, brokers: Brokers, rebui
     assert kept.items() <= rows(brokers, old.changelog(old.outcomes).name).items()
 
 
+@pytest.mark.long  # in short, a view of such events, in test_views
 def test_the_index_of_a_history_begins_anew_and_policies_of_it_go_on(
     spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +244,7 @@ def test_rows_folded_by_other_code_are_replaced(
     assert rows(brokers, rebuild.topology.changelog(ledger.table.table).name) == rows(brokers, ledger.table.changelog)
 
 
+@pytest.mark.long  # in short, one that ran while a view was emptied
 def test_a_worker_of_the_old_version_that_ran_during_a_rebuild_is_noticed(
     ledger: Any, brokers: Brokers, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +268,7 @@ def test_a_worker_of_the_old_version_that_ran_during_a_rebuild_is_noticed(
     assert rows(brokers, changelog) == rows(brokers, ledger.table.changelog)
 
 
+@pytest.mark.long  # in short, the simulation
 def test_a_worker_of_the_old_version_that_joins_at_the_last_moment_stops_a_rebuild(
     ledger: Any, brokers: Brokers, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +296,7 @@ def test_a_worker_of_the_old_version_that_joins_at_the_last_moment_stops_a_rebui
     assert rows(brokers, new.changelog(new.parked).name) == {}
 
 
+@pytest.mark.long  # in short, policies of a next version, above
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_old_version_may_go_on_whatever_the_neighbours_do(
     ledger: Any, brokers: Brokers, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch, fails: bool

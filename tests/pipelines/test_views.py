@@ -175,6 +175,7 @@ def test_a_dead_letter_that_is_retried_while_a_view_is_read_is_no_difference(
     assert str(verdict) == "2 of 2 totals agree"
 
 
+@pytest.mark.long  # in short, a view without discarded ones, above
 def test_discarded_records_count_again_when_the_view_is_recomputed(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     view = View(spark, bootstrap, "discardedviews")
     view.receive(("a", CHARGED), ("a", CHARGED), ("b", NOISE), ("b", CHARGED))
@@ -188,6 +189,7 @@ def test_discarded_records_count_again_when_the_view_is_recomputed(spark: Any, b
     assert view.rebuild(tmp_path).check() == "2 of 2 totals agree"
 
 
+@pytest.mark.long  # in short, one that dropped a record
 def test_a_discard_that_dropped_nothing_leaves_no_record_out(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     view = View(spark, bootstrap, "mistypedviews")
     view.receive(("a", CHARGED), ("a", NOISE))
@@ -230,6 +232,7 @@ def test_a_view_of_events_whose_index_begins_anew_is_whole_before_they_are(
     assert successor.check() == "1 of 1 totals agree"
 
 
+@pytest.mark.long  # in short, tests/engine/test_policies_begin
 def test_copies_that_are_made_again_count_once(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     view = View(spark, bootstrap, "copiedviews")
     view.receive(("a", CHARGED))
@@ -242,6 +245,7 @@ def test_copies_that_are_made_again_count_once(spark: Any, bootstrap: str, tmp_p
     assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 1}}  # after the first copy
 
 
+@pytest.mark.long  # in short, the same in a rebuild
 def test_what_was_noted_of_another_source_does_not_count(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     view = View(spark, bootstrap, "movedviews")
     view.receive(("a", CHARGED), ("a", NOISE))
@@ -283,6 +287,7 @@ def test_a_worker_that_ran_while_a_view_was_emptied_is_reported(
     assert view.brokers.positions(view.topology.group) == {view.source.name: {0: 0}}
 
 
+@pytest.mark.long  # in short, tests/engine/test_policies_begin
 def test_copies_that_retention_has_removed_are_skipped_like_the_others(
     spark: Any, bootstrap: str, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def add_ahead(stack: Stack) -> Worker:
     return worker
 
 
+@pytest.mark.long  # in short, the simulation
 async def test_a_worker_that_is_two_hours_ahead_passes_on_takes_on_and_dates_events_like_any_other(
     stack: Stack,
 ) -> None:

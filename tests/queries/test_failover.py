@@ -139,6 +139,7 @@ def _await_return(worker: Worker, other: Worker) -> None:
     worker.await_ready()
 
 
+@pytest.mark.long  # in short, one that is frozen
 async def test_a_stopping_worker_serves_nothing_stale(cluster: Stack) -> None:
     """It leaves the group at once while its HTTP side drains; meanwhile the next owner may already write."""
     leaving, other, _ = cluster.workers

@@ -118,6 +118,7 @@ async def test_events_removed_by_retention_are_410_and_later_events_are_served(c
                 assert answer.status_code == expected, answer.text
 
 
+@pytest.mark.long  # in short, robbed_of_their_stores, in tests/faults
 async def test_a_worker_that_lost_its_disk_restores_history_with_the_rows(cluster: Stack) -> None:
     worker, other = cluster.workers[2], cluster.workers[0]
     key = key_of(cluster, worker, "restored")

@@ -36,6 +36,7 @@ LISTS = {COMPOSE, SECURE, DEV, PROMETHEUS}
 ALL_KINDS = pytest.mark.skipif(KINDS != NEWCOMERS, reason="the shop is removed")
 
 
+@pytest.mark.long  # in short, test_tutorial makes one, and checks it
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_copy_of_every_kind_passes_its_tests_and_every_check(checkout: Checkout) -> None:
@@ -244,6 +245,7 @@ def test_a_name_whose_topics_another_service_names_is_refused(checkout: Checkout
         new_service(checkout.root, "ledgers", "accounts")
 
 
+@pytest.mark.long  # in short, tests/unit/dev/test_schemas
 def test_the_messages_of_a_copy_are_not_accepted_yet(checkout: Checkout) -> None:
     """They are about to change; and a change of what a team has accepted is told."""
     new_service(checkout.root, "wallets", "accounts")

@@ -47,6 +47,7 @@ def shown(url: str, **wanted: object) -> dict[str, Any]:
     return eventually(lambda: dict(httpx.get(url, timeout=60.0).json()), lambda row: wanted.items() <= row.items())
 
 
+@pytest.mark.long  # in short, the ids of a renamed process, in tests/unit/orders/test_policies
 @pytest.mark.broker
 def test_two_processes_with_the_same_ids_and_keys_do_not_take_each_others_answers(urls: Urls) -> None:
     assert urls.keys() == {"accounts", "inventory", "orders", "bookings"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -70,11 +71,15 @@ def copy(cloned: Checkout, name: str, like: str) -> None:
 
 
 CLONES = (own_words, own_service, copy_of_a_copy, own_services_of_patterns, lost_history, deleted_folders)
+ALWAYS = {(copy_of_a_copy, OLD[0]), (deleted_folders, OLD[0])}
+CASES = [
+    pytest.param(*case, id=f"{case[0].__name__}-{case[1]}", marks=() if case in ALWAYS else pytest.mark.long)
+    for case in product(CLONES, OLD)
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tag", [OLD[0], pytest.param(OLD[1], marks=pytest.mark.long)])
-@pytest.mark.parametrize("change", CLONES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize(("change", "tag"), CASES)
 def test_a_clone_gets_the_release_and_keeps_what_is_its_own(
     change: Callable[[Checkout], None], tag: str, releases: Checkout, tmp_path: Path
 ) -> None:

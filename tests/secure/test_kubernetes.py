@@ -46,6 +46,7 @@ def pods(secured: Secured, base: Path, tmp_path: Path) -> Iterator[Sequence[Pod]
         pod.kill()
 
 
+@pytest.mark.long  # in short, tests/unit/dev/test_kubernetes, of what pods are given
 def test_pods_are_replaced_one_by_one_and_what_was_answered_took_effect_once(pods: Sequence[Pod]) -> None:
     for pod in pods:
         pod.start()

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.broker
 AHEAD_S = 3000
 
 
+@pytest.mark.long  # in short, the simulation
 def test_a_timer_of_a_clock_that_is_ahead_falls_due_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,7 @@ def test_an_order_of_a_customer_without_an_account_is_rejected(market: Market, s
     assert market.ended(order)["code"] == "account.unknown"
 
 
+@pytest.mark.long  # in short, a step without an answer, below
 def test_an_order_is_cancelled_while_inventory_is_away(market: Market, sku: str, customer: str, order: str) -> None:
     with market.without("inventory"):
         market.place(order, customer, (sku, 5, 1000))

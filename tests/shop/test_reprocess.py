@@ -202,6 +202,7 @@ def test_all_views_of_sales_are_recounted_exactly_once(market: Market, sold: str
     assert log(market, but=COPIES) == records
 
 
+@pytest.mark.long  # in short, views that are recounted
 def test_sales_with_expired_offsets_does_not_count_twice(market: Market, sold: str) -> None:
     counted = everything(market, "/sales/skus")
     (worker,) = market.workers("sales")

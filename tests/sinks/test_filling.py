@@ -136,6 +136,7 @@ def test_a_process_that_was_paused_is_fenced(url: str, log: Log, processes: list
     assert owner(url, processes) is successor
 
 
+@pytest.mark.long  # in short, test_database, without processes
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)
 def test_a_database_from_an_older_backup_gets_what_it_misses(
     url: str, postgres: Postgres, log: Log, processes: list[SinkProcess]
