@@ -46,7 +46,7 @@ class Declared(BaseModel):
         )
 
 
-class Place(BaseModel):
+class ServicePartition(BaseModel):
     """One partition of a service: its tables and sources together. Fields as in `/cluster`; lags are sums, or the
     longest time; null where no worker knows.
     """
@@ -89,7 +89,7 @@ class Shown(BaseModel):
     url: str | None = None
     problem: str | None = None
     members: Sequence[Member] = ()
-    places: Sequence[Place] = ()
+    places: Sequence[ServicePartition] = ()
     sources: Sequence[Source] = ()
     handled_per_s: float | None = None
     parked: int | None = None
@@ -221,7 +221,7 @@ def sources_in(cluster: Cluster, paces: Paces) -> list[Source]:
     ]
 
 
-def places_in(cluster: Cluster, declared: Declared) -> list[Place]:
+def places_in(cluster: Cluster, declared: Declared) -> list[ServicePartition]:
     tables: dict[int, list[TablePartition]] = {number: [] for number in range(declared.partitions)}
     sources: dict[int, list[SourcePartition]] = {number: [] for number in range(declared.partitions)}
     for table in (each for some in cluster.tables.values() for each in some):
@@ -231,14 +231,14 @@ def places_in(cluster: Cluster, declared: Declared) -> list[Place]:
     return [_place(number, tables[number], sources.get(number, ())) for number in sorted(tables)]
 
 
-def _place(number: int, tables: Sequence[TablePartition], sources: Sequence[SourcePartition]) -> Place:
+def _place(number: int, tables: Sequence[TablePartition], sources: Sequence[SourcePartition]) -> ServicePartition:
     restored = [each.restored for each in tables]
     served = bool(restored) and all(restored)  # its owner answers, and names what it reads
     known = [each.to_restore for each in tables if each.to_restore is not None]
     standbys: dict[str, list[Standby]] = {}
     for standby in (each for table in tables for each in table.standbys):
         standbys.setdefault(standby.url, []).append(standby)
-    return Place(
+    return ServicePartition(
         partition=number,
         owner=next((each.active for each in tables if each.active is not None), None),
         restored=None if None in restored or not restored else all(restored),
@@ -257,7 +257,7 @@ def _place(number: int, tables: Sequence[TablePartition], sources: Sequence[Sour
     )
 
 
-def parked_in(cluster: Cluster, places: Iterable[Place]) -> int | None:
+def parked_in(cluster: Cluster, places: Iterable[ServicePartition]) -> int | None:
     """How many keys are parked; None while a partition has no owner that answers and knows."""
     if not all(each.restored for each in places):
         return None

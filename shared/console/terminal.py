@@ -16,7 +16,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Footer, Static
 
 from shared.console.feed import Feed
-from shared.console.picture import Picture, Place, Shown, Source
+from shared.console.picture import Picture, ServicePartition, Shown, Source
 from shared.console.watch import EVERY_S
 from shared.http.cluster import Member
 
@@ -97,7 +97,7 @@ def _grid(service: Shown, trend: Sequence[int]) -> Iterator[RenderableType]:
     yield Text()
 
 
-def _row(member: Member, places: Sequence[Place]) -> Iterator[Text]:
+def _row(member: Member, places: Sequence[ServicePartition]) -> Iterator[Text]:
     owned = [each for each in places if each.owner == member.url]
     cells = Text()
     for place in places:
@@ -114,7 +114,7 @@ def _row(member: Member, places: Sequence[Place]) -> Iterator[Text]:
     yield _plain(f"{to_restore:,}{_for(left_s)}" if to_restore else "")
 
 
-def _cell(place: Place, url: str) -> str:
+def _cell(place: ServicePartition, url: str) -> str:
     if place.owner != url:
         return "○" if any(each.url == url for each in place.standbys) else "·"
     if place.restored is None:

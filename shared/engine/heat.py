@@ -48,7 +48,7 @@ class Work:
 
 
 @dataclass(slots=True)
-class _Place:
+class _ByKey:
     """The work of one partition in one window. hottest: as it was found once the window was over."""
 
     work: Work = field(default_factory=Work)
@@ -79,8 +79,8 @@ class Heat:
         self._random = Random(0)
         self._every = 1  # of so many slices, one stands for all
         self._began = now()
-        self._window: dict[Partition, _Place] = {}
-        self._last: Mapping[Partition, _Place] = {}
+        self._window: dict[Partition, _ByKey] = {}
+        self._last: Mapping[Partition, _ByKey] = {}
         self._last_s = self._ended = 0.0
 
     def choose(self, records: int) -> int | None:
@@ -96,7 +96,7 @@ class Heat:
         records, took_s = records * self._every, took_s * self._every
         found = self._window.get(place)
         if found is None:
-            found = self._window[place] = _Place()
+            found = self._window[place] = _ByKey()
         size_bytes = records * len(chosen.value or b"")
         found.work.add(records, size_bytes, took_s)
         key = found.keys.get(chosen.key)

@@ -10,17 +10,17 @@ from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
 
 from cryptography.fernet import Fernet, InvalidToken
 
-from shared.http.scans import Place
+from shared.http.scans import SortKey
 
 _SEALED = "gAAAA"  # Fernet's version and time; no order begins like this
 _PURPOSE = b"cursors of lists of own rows"
 
 
-def encode_cursor(order: str, place: Place) -> str:
+def encode_cursor(order: str, place: SortKey) -> str:
     return urlsafe_b64encode(b"\x00".join((order.encode(), *place))).decode()
 
 
-def decode_cursor(text: str) -> tuple[str, Place]:
+def decode_cursor(text: str) -> tuple[str, SortKey]:
     """The order and place that `encode_cursor` was given. Raises ValueError."""
     try:
         order, _, place = b64decode(text.encode(), altchars=b"-_", validate=True).partition(b"\x00")

@@ -23,7 +23,7 @@ from shared.http.cursors import Seal, decode_cursor, encode_cursor, is_sealed
 from shared.http.node import Node, Present, as_json, positions_of, view_sealer
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
-from shared.http.scans import Bounds, Place, Scan, Wanted
+from shared.http.scans import Bounds, Scan, SortKey, Wanted
 from shared.runtime.positions import format_positions
 from shared.tables.indexing import NOT_NULL, fields_of, indexed, kinds, sortable
 from shared.topology.topics import Table
@@ -36,11 +36,11 @@ PATIENCE_S = 1.0  # in which workers read on for a page that would be empty and 
 _WORSE = ("fresh", "stale", "missing")
 
 
-def _packed_place(place: Place) -> list[str]:
+def _packed_place(place: SortKey) -> list[str]:
     return [field.hex() for field in place]
 
 
-def _unpacked_place(packed: list[str]) -> Place:
+def _unpacked_place(packed: list[str]) -> SortKey:
     value, key = packed
     return bytes.fromhex(value), bytes.fromhex(key)
 
@@ -76,7 +76,7 @@ class ListQuery(BaseModel):
         return self
 
     @property
-    def after(self) -> Place | None:
+    def after(self) -> SortKey | None:
         """Where the previous page ended."""
         return decode_cursor(self.cursor)[1] if self.cursor else None
 
@@ -120,7 +120,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 class Found(NamedTuple):
-    place: Place
+    place: SortKey
     body: dict[str, Any]
 
 
@@ -129,7 +129,7 @@ class Share(NamedTuple):
 
     covered: Covered
     found: list[Found]
-    frontier: Place | None
+    frontier: SortKey | None
 
 
 Shares = dict[int, Share]
@@ -140,8 +140,8 @@ class _Held(NamedTuple):
     """A share whose views are still encrypted."""
 
     covered: Covered
-    found: list[tuple[Place, BaseModel]]
-    frontier: Place | None
+    found: list[tuple[SortKey, BaseModel]]
+    frontier: SortKey | None
 
 
 class Lists:
@@ -295,7 +295,7 @@ class Lists:
             self._node, self._table, {each.partition for each in partitions}, _wanted(query, bounds, self._table)
         )
         hits, frontier = scan.run(query.limit, lambda partition, key: self._matching(partition, key, query, bounds))
-        found: dict[int, list[tuple[Place, BaseModel]]] = defaultdict(list)
+        found: dict[int, list[tuple[SortKey, BaseModel]]] = defaultdict(list)
         for place, partition, view in hits:
             found[partition].append((place, view))
         return [
@@ -425,7 +425,7 @@ def _worse(before: Covered, after: Covered) -> Covered:
     return worse.model_copy(update={"scanned": Scanned(by=[*by], entries=entries, rows=rows)})
 
 
-def _merged(shares: Collection[Share], query: ListQuery) -> tuple[list[Found], Place | None]:
+def _merged(shares: Collection[Share], query: ListQuery) -> tuple[list[Found], SortKey | None]:
     """The first items of all shares, and where the next page begins.
 
     A share that stopped early may have more right after its frontier, so the page ends at the nearest frontier.

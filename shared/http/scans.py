@@ -32,7 +32,7 @@ _BY_KEY = "id"
 
 T = TypeVar("T")
 
-Place = tuple[bytes, bytes]
+SortKey = tuple[bytes, bytes]
 """Where a row is in a list's order: its sortable value and its key."""
 
 Bound = tuple[bytes | None, bytes | None]
@@ -48,7 +48,7 @@ class Wanted:
 
     order: str | None
     descending: bool
-    after: Place | None
+    after: SortKey | None
     bounds: Bounds
 
     @property
@@ -86,7 +86,7 @@ class Read(NamedTuple):
 
 
 class Hit(NamedTuple):
-    place: Place
+    place: SortKey
     partition: int
     shown: BaseModel
 
@@ -114,7 +114,7 @@ class Scan:
         self._by: list[str] = []
         self._whole: list[AccessPath] = []
 
-    def run(self, limit: int, shown: Callable[[int, bytes], BaseModel | None]) -> tuple[list[Hit], Place | None]:
+    def run(self, limit: int, shown: Callable[[int, bytes], BaseModel | None]) -> tuple[list[Hit], SortKey | None]:
         """The first rows of which `shown` gives something, in order, and where to go on; None at the end.
 
         shown: (partition, key) → what the list shows of the row; None if it does not match. May raise NotReady.
@@ -136,7 +136,7 @@ class Scan:
     def read_of(self, partition: int) -> Read:
         return Read([shown_name(name) or _BY_KEY for name in self._by], self._entries[partition], self._rows[partition])
 
-    def _resumed(self, wanted: Wanted) -> Place | None:
+    def _resumed(self, wanted: Wanted) -> SortKey | None:
         """The cursor's place; if all rows have one value, which need not be the cursor's, under that value."""
         after = wanted.after
         if after is None or self._sorted_by or after[0] == self._value:
@@ -145,7 +145,7 @@ class Scan:
             return None
         return self._value, b"" if wanted.descending else _AFTER_ALL
 
-    def _places(self) -> Iterator[tuple[Place, int]]:
+    def _places(self) -> Iterator[tuple[SortKey, int]]:
         """Places in the list's order, from the cursor on, of rows that may match."""
         if any(low is not None and high is not None and low > high for low, high in self.wanted.bounds.values()):
             return
@@ -154,7 +154,7 @@ class Scan:
         loose = _loose(paths, lead)
         self._whole = [path for path in paths if not path.valued]
         self._use(lead)
-        look, rest = FIRST_LOOK, list[tuple[Place, int]]()
+        look, rest = FIRST_LOOK, list[tuple[SortKey, int]]()
         walks = (self._walk(partition, lead) for partition in sorted(self.partitions))
         for place, partition in merge(*walks, reverse=self.wanted.descending):
             self._note(partition)
@@ -206,7 +206,7 @@ class Scan:
     def _probes_of(self, path: AccessPath) -> list[AccessPath]:
         return _widest([each for each in self._whole if not each.fixed <= path.fixed])
 
-    def _walk(self, partition: int, path: AccessPath) -> Iterator[tuple[Place, int]]:
+    def _walk(self, partition: int, path: AccessPath) -> Iterator[tuple[SortKey, int]]:
         """The path's places, behind the cursor if they are in the list's order; none any more once it moves away."""
         try:
             if path is ALL_ROWS:
@@ -232,8 +232,8 @@ class Scan:
             yield entry
 
     def _by_another(
-        self, loose: Sequence[AccessPath], lead: AccessPath, after: Place
-    ) -> list[tuple[Place, int]] | None:
+        self, loose: Sequence[AccessPath], lead: AccessPath, after: SortKey
+    ) -> list[tuple[SortKey, int]] | None:
         """The places behind `after` as the path with the fewest entries has them.
 
         None if that seems to take more effort than what there was, or takes more than leaves as much to read the rows.
@@ -259,9 +259,9 @@ class Scan:
                 fewest, most = path, entries * cost
         return fewest
 
-    def _in_order(self, path: AccessPath, after: Place, most: int) -> list[tuple[Place, int]] | None:
+    def _in_order(self, path: AccessPath, after: SortKey, most: int) -> list[tuple[SortKey, int]] | None:
         """The places of the path's rows behind `after`, of those that may match; None if the effort passes `most`."""
-        down, found = self.wanted.descending, list[tuple[Place, int]]()
+        down, found = self.wanted.descending, list[tuple[SortKey, int]]()
         for place, partition in chain.from_iterable(self._walk(each, path) for each in sorted(self.partitions)):
             self._note(partition)
             its = self._place(partition, place[1])
@@ -271,12 +271,12 @@ class Scan:
                 found.append((its, partition))
         return sorted(found, reverse=down)
 
-    def _place(self, partition: int, key: bytes) -> Place | None:
+    def _place(self, partition: int, key: bytes) -> SortKey | None:
         """Where the row is in the list's order; None if it does not match."""
         if not self._sorted_by:
             return (self._value, key) if self._may_match(partition, key) else None
 
-        def place(partition: int, key: bytes) -> Place | None:
+        def place(partition: int, key: bytes) -> SortKey | None:
             row = self.node.read(self.table, partition, key)
             return None if row is None else (sortable(indexed(to_jsonable_python(row.state), self._sorted_by[0])), key)
 

@@ -8,7 +8,7 @@ import io
 import pytest
 from rich.console import Console
 
-from shared.console.picture import Declared, Picture, Place, Shown, Source
+from shared.console.picture import Declared, Picture, ServicePartition, Shown, Source
 from shared.console.terminal import Terminal, drawn
 from shared.http.cluster import Member, Standby
 from shared.stories.tail import Newest
@@ -24,8 +24,10 @@ def member(url: str, instance: str, **more: bool) -> Member:
     return Member(url=url, instance=instance, **{"reachable": True, "ready": True, "idle": False, **more})
 
 
-def place(partition: int, owner: str | None, restored: bool | None = True, to_restore: int = 0, lag: int = 0) -> Place:
-    return Place(
+def place(
+    partition: int, owner: str | None, restored: bool | None = True, to_restore: int = 0, lag: int = 0
+) -> ServicePartition:
+    return ServicePartition(
         partition=partition,
         owner=owner,
         restored=restored,
@@ -37,7 +39,7 @@ def place(partition: int, owner: str | None, restored: bool | None = True, to_re
     )
 
 
-def accounts(*places: Place, lag: int = 1_234) -> Shown:
+def accounts(*places: ServicePartition, lag: int = 1_234) -> Shown:
     return Shown(
         declared=SERVICE,
         members=[member(B, "2", ready=False), member(A, "1"), member(C, "3", reachable=False, ready=False)],

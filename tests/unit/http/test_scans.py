@@ -23,7 +23,7 @@ from shared.engine.processors import ProjectionProcessor
 from shared.http import lists, scans
 from shared.http.api import create_api
 from shared.http.resource import Resource
-from shared.http.scans import Bounds, Place, Scan, Wanted
+from shared.http.scans import Bounds, Scan, SortKey, Wanted
 from shared.tables import store as store_module
 from shared.tables.indexing import sortable
 from shared.testing.node import StoredNode
@@ -153,7 +153,7 @@ def pages(airport: Airport, wanted: Wanted, limit: int) -> Iterator[list[str]]:
         row = airport.node.read(airport.table, partition, key)
         return flight_view(key.decode(), row) if row is not None and meets(row.state, wanted) else None
 
-    after: Place | None = None
+    after: SortKey | None = None
     while True:
         hits, after = Scan(airport.node, airport.table, held, replace(wanted, after=after)).run(limit, shown)
         yield [hit.place[1].decode() for hit in hits]
