@@ -25,6 +25,7 @@ from shared.kafka.offsets import Offsets
 from shared.kafka.producer import producer_config
 from shared.operations.provision import provision
 from shared.runtime.checkout import CHECKOUT
+from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topic, Topology
 
@@ -126,7 +127,7 @@ class Lab:
                 producer.poll(0)
                 now.progress(number, count, "written")
         producer.flush()
-        places = [(topic.name, partition) for partition in range(PARTITIONS)]
+        places = [Place(topic.name, partition) for partition in range(PARTITIONS)]
         found = sum(Offsets(self.settings.bootstrap).ends(places).values())
         if found != count:
             raise StageFailed(f"{topic.name} holds {found} of {count}", "see the broker's log", self.root / "logs")

@@ -18,6 +18,7 @@ from shared.domain.row import Codec, Row, RowCodec
 from shared.domain.step import step
 from shared.kafka.reader import Reader, ReadRecord
 from shared.kafka.transactions import Record, TransactionalProducer, group_metadata
+from shared.runtime.positions import Place
 from shared.tables.rows import ENCODED_AT_ONCE
 from shared.tables.store import RowStore
 from shared.topology.topics import Topic, Topology
@@ -101,7 +102,7 @@ async def _read(lab: Lab, source: Input) -> tuple[float, list[ReadRecord]]:
     """The first records, as the engine fetches them, and what each cost the thread that Python runs in."""
     reader = Reader(lab.settings.bootstrap, "bench")
     try:
-        reader.assign({(source.topic.name, partition): 0 for partition in range(PARTITIONS)})
+        reader.assign({Place(source.topic.name, partition): 0 for partition in range(PARTITIONS)})
         records: list[ReadRecord] = []
         began = time.thread_time()
         while len(records) < min(MOST, source.count):

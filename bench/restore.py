@@ -20,6 +20,7 @@ from bench.speed import Load
 from bench.topology import PARTITIONS
 from shared.dev.stages import Stage, StageFailed
 from shared.kafka.offsets import Offsets
+from shared.runtime.positions import Place
 
 STOP_DEADLINE_S = 30.0
 FEWER = 5
@@ -98,7 +99,7 @@ def lose_and_restore(lab: Lab, side: Side, source: Input, now: Stage) -> tuple[i
 
 
 def _sizes(lab: Lab, topic: str) -> list[int]:
-    places = [(topic, partition) for partition in range(PARTITIONS)]
+    places = [Place(topic, partition) for partition in range(PARTITIONS)]
     offsets = Offsets(lab.settings.bootstrap)
     starts, ends = offsets.starts(places), offsets.ends(places)
     return [ends[place] - starts[place] for place in places]

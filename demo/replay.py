@@ -24,6 +24,7 @@ from shared.dev.stages import Stage
 from shared.domain.decider import Decider
 from shared.domain.message import Command
 from shared.kafka.producer import CommandProducer
+from shared.runtime.positions import Place
 from shared.topology.topics import Table
 
 _APPENDED_AT_ONCE = 2_000
@@ -90,7 +91,7 @@ class Log:
 
     def __init__(self, producer: CommandProducer) -> None:
         self._producer = producer
-        self._last: dict[tuple[str, int], tuple[int, Message]] = {}
+        self._last: dict[Place, tuple[int, Message]] = {}
 
     @property
     def last(self) -> list[Message]:
@@ -107,5 +108,6 @@ class Log:
     async def _append(self, message: Message) -> None:
         topic = message.table.source.name
         partition, offset = await self._producer.send(topic, message.key.encode(), message.body)
-        if offset >= self._last.get((topic, partition), (0, message))[0]:
-            self._last[topic, partition] = offset, message
+        place = Place(topic, partition)
+        if offset >= self._last.get(place, (0, message))[0]:
+            self._last[place] = offset, message

@@ -14,6 +14,7 @@ from pipelines.arrow import rows_of, schema_of
 from shared.kafka.access import client_config, spark_options
 from shared.kafka.brokers import Brokers
 from shared.kafka.spans import Chunk, Span, read
+from shared.runtime.positions import Place
 
 RECORDS = "partition int, offset long, timestamp timestamp, key binary, value binary"
 """The columns of every source. (partition, offset) is unique within a topic."""
@@ -51,7 +52,7 @@ def _through(steps: Sequence[Step], batches: Batches) -> Batches:
 
 def topic(spark: SparkSession, bootstrap: str, name: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> Flow:
     """Committed records from `starts` up to, not including, `ends`: RECORDS, one Spark partition to each of theirs."""
-    spans = [Span(name, partition, start, ends[partition]) for partition, start in starts.items()]
+    spans = [Span(Place(name, partition), start, ends[partition]) for partition, start in starts.items()]
     filled = [span for span in spans if span.start < span.end]
     numbers = spark.range(0, len(filled), 1, max(1, len(filled)))
     return Flow(numbers, [partial(_read, client_config(bootstrap), filled)])
@@ -60,7 +61,7 @@ def topic(spark: SparkSession, bootstrap: str, name: str, starts: Mapping[int, i
 def _read(client: Mapping[str, Any], spans: Sequence[Span], numbers: Batches) -> Iterator[pa.RecordBatch]:
     for (number,) in rows_of(numbers):
         for chunk in read(client, spans[number]):
-            yield _batch(spans[number].partition, chunk)
+            yield _batch(spans[number].place.number, chunk)
 
 
 def _batch(partition: int, chunk: Chunk) -> pa.RecordBatch:

@@ -53,9 +53,9 @@ def _lines(plan: Plan, folders: Iterable[Path]) -> Iterator[str]:
     yield f"group   {plan.group}: {members}"
     for move in plan.moves:
         before = "not read" if move.before is None else move.before
-        yield f"offset  {move.topic}/{move.partition}: {before} → {move.after}"
+        yield f"offset  {move.place}: {before} → {move.after}"
     for part in plan.emptied:
-        yield f"rows    {part.changelog}/{part.partition}: offsets {part.start} to {part.end - 1} are removed"
+        yield f"rows    {part.changelog}: offsets {part.start} to {part.end - 1} are removed"
     for folder in folders:
         shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
         yield f"folder  {shown} is removed"

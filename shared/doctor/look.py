@@ -10,13 +10,13 @@ from dataclasses import replace
 from shared.doctor.certificates import read_certificates
 from shared.doctor.leftovers import former_versions
 from shared.doctor.snapshot import Snapshot, Told
-from shared.kafka.brokers import Bounds, Brokers
+from shared.kafka.brokers import Bounds, Brokers, by_place
 from shared.kafka.stamps import stamps
 from shared.operations.provision import TopicSpec, declared_topics, found_topics, placed
 from shared.operations.tools import ToolFailed, tool_table
 from shared.runtime.jars import JarsUnavailable
 from shared.runtime.java import JavaUnavailable
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topology
 
@@ -35,7 +35,8 @@ def look(topologies: Sequence[Topology], settings: Settings, told: Mapping[str, 
     brokers = Brokers(settings.bootstrap)
     groups = [each.group for each in topologies]
     former = [each.group for each in former_versions(topologies)]
-    led = [tp for tp, each in placement.copies.items() if tp[0] in declared and placement.brokers & {*each.in_sync}]
+    copies = [(place, each) for place, each in placement.copies.items() if place.topic in declared]
+    led = [place for place, each in copies if placement.brokers & {*each.in_sync}]
     positions, bounds = _progress(brokers, groups, led)
     seen = Snapshot(
         settings,
@@ -51,39 +52,37 @@ def look(topologies: Sequence[Topology], settings: Settings, told: Mapping[str, 
         stores=sorted(each for each in settings.data_dir.glob("*-*") if each.is_dir()),
         certificates=read_certificates(settings, placement.addresses),
     )
-    places = {*seen.open_from(), *(each.place for each in seen.unread()), *seen.oldest_letters()}
-    seen = replace(seen, stamped=stamps(settings.bootstrap, places), now=time.time())
+    offsets = {*seen.open_from(), *((each.place, each.first) for each in seen.unread()), *seen.oldest_letters()}
+    seen = replace(seen, stamped=stamps(settings.bootstrap, offsets), now=time.time())
     if seen.long_open() or any(each.records >= _MANY for each in seen.unread()):
         time.sleep(_PACE_S)
         seen = _looked_again(seen, *_progress(brokers, groups, list(bounds)))
     return replace(seen, holder=_holder(seen))
 
 
-def _looked_again(
-    seen: Snapshot, positions: dict[str, dict[Partition, int]], bounds: dict[Partition, Bounds]
-) -> Snapshot:
+def _looked_again(seen: Snapshot, positions: dict[str, dict[Place, int]], bounds: dict[Place, Bounds]) -> Snapshot:
     """Without transactions that have ended: a worker's does in milliseconds, however old it looks by a wrong clock."""
     later = list(replace(seen, positions=positions, bounds=bounds).unread())
-    stable = {tp: each._replace(stable=min(bounds[tp].stable, each.end)) for tp, each in seen.bounds.items()}
+    stable = {place: each._replace(stable=min(bounds[place].stable, each.end)) for place, each in seen.bounds.items()}
     return replace(seen, bounds=stable, later=later)
 
 
 def _progress(
-    brokers: Brokers, groups: Sequence[str], partitions: Sequence[Partition]
-) -> tuple[dict[str, dict[Partition, int]], dict[Partition, Bounds]]:
-    """The groups' positions, then the bounds of partitions."""
-    positions = {group: _by_partition(brokers.positions(group)) for group in groups}
-    return positions, brokers.bounds(partitions)
+    brokers: Brokers, groups: Sequence[str], places: Sequence[Place]
+) -> tuple[dict[str, dict[Place, int]], dict[Place, Bounds]]:
+    """The groups' positions, then the bounds of these partitions."""
+    positions = {group: by_place(brokers.positions(group)) for group in groups}
+    return positions, brokers.bounds(places)
 
 
 def _holder(seen: Snapshot) -> str | None:
     """Whose transaction is open longest; empty if it is in the log and no coordinator knows it; None if nobody can say:
     brokers that are away may coordinate it.
     """
-    if (place := seen.longest_open()) is None or not seen.in_sync(_COORDINATED):
+    if (begun := seen.longest_open()) is None or not seen.in_sync(_COORDINATED):
         return None
-    (topic, partition, offset), bootstrap = place, seen.settings.bootstrap
-    where = ["--topic", topic, "--partition", str(partition)]
+    (place, offset), bootstrap = begun, seen.settings.bootstrap
+    where = ["--topic", place.topic, "--partition", str(place.number)]
     try:
         with ThreadPoolExecutor() as pool:  # a second each
             listed = pool.submit(tool_table, "transactions", ["list"], bootstrap)
@@ -100,7 +99,3 @@ def _safe(found: TopicSpec, settings: Settings) -> TopicSpec:
     """What a topic of the brokers' own needs to be, which they make by their own settings: as safe as all others."""
     in_sync = max(int(found.config["min.insync.replicas"]), settings.min_isr)
     return TopicSpec(found.partitions, settings.replication, {"min.insync.replicas": str(in_sync)})
-
-
-def _by_partition(positions: Mapping[str, Mapping[int, int]]) -> dict[Partition, int]:
-    return {(topic, partition): at for topic, known in positions.items() for partition, at in known.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -10,9 +10,8 @@ from typing import NamedTuple
 from shared.http.cluster import Cluster
 from shared.http.dead_letters import DeadLetter
 from shared.kafka.brokers import Bounds
-from shared.kafka.stamps import Place
 from shared.operations.provision import Placement, TopicSpec
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topology
 
@@ -23,14 +22,9 @@ class Unread(NamedTuple):
     """Records of a partition that a group has not read, from `first` on."""
 
     group: str
-    topic: str
-    partition: int
+    place: Place
     first: int
     records: int
-
-    @property
-    def place(self) -> Place:
-        return self.topic, self.partition, self.first
 
 
 class Validity(NamedTuple):
@@ -53,10 +47,11 @@ class Snapshot:
     """settings: this process's, so that its durability is the declared one. declared, found: topics by name.
 
     bounds: of the declared topics' partitions, as far as they have leaders. members, positions: by group, members also
-    of former versions' groups. stamped: when the brokers stamped the record at a place, where that matters, and `now`,
-    in seconds since the epoch. told: by service, as far as workers are known. stores: the folders of local stores on
-    this machine. holder: the transactional id that `longest_open` belongs to; empty if no coordinator knows it, None if
-    nobody can say. later: what was unread a second later, if anybody looked again. certificates: by whose they are.
+    of former versions' groups. stamped: when the brokers stamped a record, by its partition and offset, where that
+    matters, and `now`, in seconds since the epoch. told: by service, as far as workers are known. stores: the folders
+    of local stores on this machine. holder: the transactional id that `longest_open` belongs to; empty if no
+    coordinator knows it, None if nobody can say. later: what was unread a second later, if anybody looked again.
+    certificates: by whose they are.
     """
 
     settings: Settings
@@ -65,53 +60,51 @@ class Snapshot:
     placement: Placement
     declared: Mapping[str, TopicSpec] = field(default_factory=dict)
     found: Mapping[str, TopicSpec] = field(default_factory=dict)
-    bounds: Mapping[Partition, Bounds] = field(default_factory=dict)
+    bounds: Mapping[Place, Bounds] = field(default_factory=dict)
     members: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    positions: Mapping[str, Mapping[Partition, int]] = field(default_factory=dict)
-    stamped: Mapping[Place, float] = field(default_factory=dict)
+    positions: Mapping[str, Mapping[Place, int]] = field(default_factory=dict)
+    stamped: Mapping[tuple[Place, int], float] = field(default_factory=dict)
     told: Mapping[str, Told] = field(default_factory=dict)
     stores: Sequence[Path] = ()
     holder: str | None = None
     later: Sequence[Unread] = ()
     certificates: Mapping[str, Validity] = field(default_factory=dict)
 
-    def age_s(self, place: Place) -> float | None:
+    def age_s(self, place: Place, offset: int) -> float | None:
         """For how long the record has been there; None if nobody knows."""
-        stamp = self.stamped.get(place)
+        stamp = self.stamped.get((place, offset))
         return None if stamp is None else max(0.0, self.now - stamp)
 
-    def open_from(self) -> Iterator[Place]:
+    def open_from(self) -> Iterator[tuple[Place, int]]:
         """Where open transactions begin, those of workers among them."""
-        for (topic, partition), bounds in self.bounds.items():
-            if bounds.stable < bounds.end:
-                yield topic, partition, bounds.stable
+        return ((place, each.stable) for place, each in self.bounds.items() if each.stable < each.end)
 
-    def long_open(self) -> dict[Place, float]:
+    def long_open(self) -> dict[tuple[Place, int], float]:
         """For how many seconds each transaction has been open, of those that have for OPEN_S, by where it begins."""
-        ages_s = {place: self.age_s(place) or 0.0 for place in self.open_from()}
-        return {place: age_s for place, age_s in ages_s.items() if age_s >= OPEN_S}
+        ages_s = {begun: self.age_s(*begun) or 0.0 for begun in self.open_from()}
+        return {begun: age_s for begun, age_s in ages_s.items() if age_s >= OPEN_S}
 
-    def longest_open(self) -> Place | None:
+    def longest_open(self) -> tuple[Place, int] | None:
         ages_s = self.long_open()
         return max(ages_s, key=ages_s.__getitem__, default=None)
 
     def in_sync(self, topic: str) -> int:
         """How many live copies in sync the worst partition of the topic has."""
-        placed = [each for (name, _), each in self.placement.copies.items() if name == topic]
+        placed = [each for place, each in self.placement.copies.items() if place.topic == topic]
         return min((len(self.placement.brokers & {*each.in_sync}) for each in placed), default=0)
 
     def unread(self) -> Iterator[Unread]:
         for group, positions in self.positions.items():
-            for tp, position in positions.items():
-                bounds = self.bounds.get(tp)
+            for place, position in positions.items():
+                bounds = self.bounds.get(place)
                 if bounds is not None and position < bounds.end:
                     first = max(position, bounds.start)
-                    yield Unread(group, *tp, first, bounds.end - first)
+                    yield Unread(group, place, first, bounds.end - first)
 
-    def oldest_letters(self) -> Iterator[Place]:
+    def oldest_letters(self) -> Iterable[tuple[Place, int]]:
         """The first record of each partition that a parked key begins with."""
-        firsts: dict[Partition, int] = {}
+        firsts: dict[Place, int] = {}
         for letter in (each for told in self.told.values() for each in told.letters):
-            tp = (letter.topic, letter.partition)
-            firsts[tp] = min(letter.offset, firsts.get(tp, letter.offset))
-        yield from ((*tp, offset) for tp, offset in firsts.items())
+            place = Place(letter.topic, letter.partition)
+            firsts[place] = min(letter.offset, firsts.get(place, letter.offset))
+        return firsts.items()

@@ -10,8 +10,8 @@ from math import inf
 
 from shared.doctor.finding import Finding, Severity, dev
 from shared.doctor.snapshot import Snapshot
-from shared.kafka.stamps import Place
 from shared.operations.provision import Difference, differences, setting_command
+from shared.runtime.positions import Place
 from shared.topology.topics import KEPT_FOR_EVER
 
 HELD_S = 30.0  # twice the time after which brokers abort a worker's transaction
@@ -132,12 +132,12 @@ def check_copies(seen: Snapshot) -> Iterator[Finding]:
 def _behind(seen: Snapshot) -> Iterator[Finding]:
     lacking: dict[int, list[str]] = defaultdict(list)
     refused: dict[int, list[str]] = defaultdict(list)
-    for (topic, partition), copies in seen.placement.copies.items():
-        if topic in seen.found:
-            needed = int(seen.found[topic].config["min.insync.replicas"])
+    for place, copies in seen.placement.copies.items():
+        if place.topic in seen.found:
+            needed = int(seen.found[place.topic].config["min.insync.replicas"])
             in_sync = set(copies.in_sync) & seen.placement.brokers  # the last copy counts as in sync for ever
             for broker in set(copies.replicas) - in_sync:
-                (refused if len(in_sync) < needed else lacking)[broker].append(f"{topic}/{partition}")
+                (refused if len(in_sync) < needed else lacking)[broker].append(str(place))
     for broker in sorted(lacking.keys() | refused.keys()):
         runs = broker in seen.placement.brokers
         yield Finding(
@@ -153,21 +153,21 @@ def _behind(seen: Snapshot) -> Iterator[Finding]:
 
 def check_transactions(seen: Snapshot) -> Iterator[Finding]:
     """The one that has been open for longest: it may hold back many partitions, and others are seen after it."""
-    place = seen.longest_open()
-    if place is not None:
-        (topic, partition, offset), age_s = place, seen.age_s(place) or 0.0
+    begun = seen.longest_open()
+    if begun is not None:
+        (place, offset), age_s = begun, seen.age_s(*begun) or 0.0
         whose = f"; its transactional id is {seen.holder}" if seen.holder else ""
         yield Finding(
             Severity.URGENT if age_s >= HELD_S else Severity.WARNING,
             "transaction.open",
-            f"a transaction in {topic}/{partition} stays open",
+            f"a transaction in {place} stays open",
             f"it began at offset {offset}, {age_s:,.0f} s ago{whose}",
             f"no reader of committed records gets past it; {len(seen.long_open())} partitions are held back",
-            _ended(place, age_s, seen.holder),
+            _ended(place, offset, age_s, seen.holder),
         )
 
 
-def _ended(place: Place, age_s: float, holder: str | None) -> str:
+def _ended(place: Place, offset: int, age_s: float, holder: str | None) -> str:
     """Through its coordinator, as long as that knows of it: an abort in one partition alone would tear it apart."""
     if holder is None:
         return "ask again where Java runs: only Kafka's own tool knows whose it is"
@@ -175,21 +175,19 @@ def _ended(place: Place, age_s: float, holder: str | None) -> str:
         return dev("kafka", "transactions", "forceTerminateTransaction", "--transactionalId", holder)
     if age_s < _HANGING_S:
         return f"ask again in {_HANGING_S - age_s:,.0f} s: until then a coordinator that is away may still end it"
-    topic, partition, offset = (str(each) for each in place)
-    return dev(
-        *("kafka", "transactions", "abort", "--topic", topic, "--partition", partition, "--start-offset", offset)
-    )
+    where = ("--topic", place.topic, "--partition", str(place.number), "--start-offset", str(offset))
+    return dev("kafka", "transactions", "abort", *where)
 
 
 def check_retention(seen: Snapshot) -> Iterator[Finding]:
     for unread in seen.unread():
-        kept_s, age_s = _kept_s(unread.topic, seen), seen.age_s(unread.place)
+        kept_s, age_s = _kept_s(unread.place.topic, seen), seen.age_s(unread.place, unread.first)
         if age_s is not None and age_s > _DUE * kept_s:
-            longer = setting_command(unread.topic, "retention.ms", f"{_LONGER * kept_s * 1000:.0f}")
+            longer = setting_command(unread.place.topic, "retention.ms", f"{_LONGER * kept_s * 1000:.0f}")
             yield Finding(
                 Severity.URGENT,
                 "retention.unread",
-                f"retention is about to remove what {unread.group} has not read of {unread.topic}/{unread.partition}",
+                f"retention is about to remove what {unread.group} has not read of {unread.place}",
                 f"{unread.records:,} records from offset {unread.first} on; the first came {age_s:,.0f} s ago and is "
                 f"kept for {kept_s:,.0f} s, so it is removed in {max(0.0, kept_s - age_s):,.0f} s",
                 "what is removed unread is lost, and the workers stop there; longer retention only gives them time",
@@ -205,7 +203,8 @@ def _is_respite(difference: Difference, seen: Snapshot) -> bool:
     """Whether records are kept for longer because some are still unread that would be gone."""
     if difference.setting != "retention.ms" or _kept_ms(difference.found) < _kept_ms(difference.declared):
         return False
-    ages_s = [seen.age_s(each.place) or 0.0 for each in seen.unread() if each.topic == difference.topic]
+    unread = (each for each in seen.unread() if each.place.topic == difference.topic)
+    ages_s = [seen.age_s(each.place, each.first) or 0.0 for each in unread]
     return max(ages_s, default=0.0) > _DUE * _kept_ms(difference.declared) / 1000
 
 
@@ -223,12 +222,12 @@ def _reassigned(topic: str, wanted: int, seen: Snapshot) -> str:
     if len(brokers) < wanted:
         return f"start {wanted - len(brokers)} more brokers, then ask again"
     partitions = []
-    for (name, partition), copies in sorted(seen.placement.copies.items()):
-        if name == topic:
-            turned = brokers[partition % len(brokers) :] + brokers[: partition % len(brokers)]
+    for place, copies in sorted(seen.placement.copies.items()):
+        if place.topic == topic:
+            turned = brokers[place.number % len(brokers) :] + brokers[: place.number % len(brokers)]
             kept = [each for each in copies.replicas if each in brokers]
             replicas = [*kept, *(each for each in turned if each not in kept)][:wanted]
-            partitions.append({"topic": topic, "partition": partition, "replicas": replicas})
+            partitions.append({"topic": topic, "partition": place.number, "replicas": replicas})
     plan = shlex.quote(json.dumps({"version": 1, "partitions": partitions}))
     tool = dev("kafka", "reassign-partitions", "--execute", "--reassignment-json-file", "/dev/stdin")
     return f"echo {plan} | {tool}"

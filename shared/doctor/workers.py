@@ -12,6 +12,7 @@ from shared.http.dead_letters import DeadLetter
 from shared.kafka.producer import MAX_RECORD_BYTES
 from shared.operations.provision import setting_command
 from shared.runtime.clock import TOLD_S
+from shared.runtime.positions import Place
 from shared.topology.topics import HISTORY_INDEX, Topology
 
 _FIX = "; fix: "
@@ -62,7 +63,7 @@ def check_pace(seen: Snapshot) -> Iterator[Finding]:
 
 
 def _waiting(group: str, unread: Iterable[Unread]) -> int:
-    return sum(each.records for each in unread if each.group == group and ".timers." not in each.topic)
+    return sum(each.records for each in unread if each.group == group and ".timers." not in each.place.topic)
 
 
 def check_answers(seen: Snapshot) -> Iterator[Finding]:
@@ -81,7 +82,7 @@ def check_answers(seen: Snapshot) -> Iterator[Finding]:
 
 def check_troubles(seen: Snapshot) -> Iterator[Finding]:
     """What workers say that they can't go on with, but open transactions, of which `check_transactions` knows."""
-    held_back = {(topic, partition) for topic, partition, _ in seen.long_open()}
+    held_back = {place for place, _ in seen.long_open()}
     for service, told in seen.told.items():
         for member in told.cluster.members:
             for trouble in member.troubles or ():
@@ -173,7 +174,7 @@ def check_letters(seen: Snapshot) -> Iterator[Finding]:
     for service, told in seen.told.items():
         if not told.letters:
             continue
-        ages_s = {each.id: seen.age_s((each.topic, each.partition, each.offset)) or 0.0 for each in told.letters}
+        ages_s = {each.id: seen.age_s(Place(each.topic, each.partition), each.offset) or 0.0 for each in told.letters}
         oldest = max(told.letters, key=lambda each: ages_s[each.id])
         age_s, behind = ages_s[oldest.id], sum(each.behind for each in told.letters)
         yield Finding(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from shared.engine.batch import Batch
-from shared.runtime.positions import Committed, Partition
+from shared.runtime.positions import Committed, Place
 
 
 class Answers:
@@ -72,7 +72,7 @@ class Answers:
             if not keys:
                 del self._rows[changelog]
 
-    def committed(self, batch: Batch, positions: Mapping[Partition, int]) -> None:
+    def committed(self, batch: Batch, positions: Mapping[Place, int]) -> None:
         """Answer the callers that wait for `batch`. positions: the last offset it read or wrote, by partition."""
         self.tell_progress()
         if self._outcomes:

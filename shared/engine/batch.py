@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from shared.domain.errors import NotReady
 from shared.domain.row import Outcome
 from shared.kafka.transactions import BY_KEY, Record
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.tables.rows import Rows
 from shared.tables.store import StoreFailed
 from shared.topology.records import SourceRecord
@@ -33,23 +33,23 @@ class Refusal(NamedTuple):
     times: int
 
 
-Handling = tuple[str, str, int, int]
-"""A record, as one processor handles it: the processor's name, topic, partition and offset."""
+Handling = tuple[str, Place, int]
+"""A record, as one processor handles it: the processor's name, the record's partition and offset."""
 
 
 class Batch:
     """Filled by the processors, committed by the engine, dropped when the commit fails.
 
-    refused: what must not be tried again. last: the place of the latest record that was handled.
+    refused: what must not be tried again. last: partition and offset of the latest record that was handled.
     """
 
     def __init__(self, dead_letters: str, refused: Mapping[Handling, Refusal] = MappingProxyType({})) -> None:
         self.dead_letters = dead_letters
         self.refused = refused
-        self.last: tuple[Partition, int] | None = None
-        self.rows: dict[Partition, Rows[Any]] = {}
+        self.last: tuple[Place, int] | None = None
+        self.rows: dict[Place, Rows[Any]] = {}
         self.records: list[Record] = []
-        self.offsets: dict[Partition, int] = {}
+        self.offsets: dict[Place, int] = {}
         self.outcomes: list[tuple[str, Outcome]] = []
         self.count = 0
         self._begun = time.monotonic()
@@ -81,7 +81,7 @@ class Batch:
         key = None if record.key is None else record.key[:LETTER_PART_BYTES]
         self.write(self.dead_letters, key, json.dumps(letter).encode())
 
-    def advance(self, source: Partition, position: int, count: int) -> None:
+    def advance(self, source: Place, position: int, count: int) -> None:
         """`count` more records of `source` are handled; `position` is the next."""
         self.offsets[source] = position
         self.count += count

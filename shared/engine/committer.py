@@ -13,14 +13,14 @@ from shared.engine.guards import GrowthGuard
 from shared.kafka.transactions import Record, RecordTooLarge, TransactionAborted, TransactionalProducer
 from shared.runtime import failpoints
 from shared.runtime.clock import brokers_clock
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.tables.rows import RowUnwritable
 from shared.tables.store import StoreFailed
 
-Encoded = Mapping[Partition, Mapping[bytes, bytes | None]]
+Encoded = Mapping[Place, Mapping[bytes, bytes | None]]
 """Encoded rows by key (None deletes), by changelog partition."""
 
-Written = Mapping[Partition, int]
+Written = Mapping[Place, int]
 """The offset of the last record that a transaction wrote, by partition."""
 
 
@@ -36,7 +36,7 @@ class Aborted(NamedTuple):
 
     reason: str
     lost_membership: bool = False
-    unwritable: Partition | None = None
+    unwritable: Place | None = None
 
 
 class TooLarge(NamedTuple):
@@ -133,6 +133,6 @@ class Committer:
         self._events_written(written)
         failpoints.reached("after_commit")
         for place, rows in changes.items():
-            batch.rows[place].store.apply(place[1], rows, written[place], brokers_clock.now())
+            batch.rows[place].store.apply(place.number, rows, written[place], brokers_clock.now())
         failpoints.reached("after_store")
         return written

@@ -46,7 +46,7 @@ from shared.kafka.reader import OffsetGone, Reader, ReadRefused
 from shared.kafka.transactions import TransactionalProducer, TransactionRefused
 from shared.operations.provision import TopologyMismatch
 from shared.runtime.clock import BrokersClock, brokers_clock, elapsed_s
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.tables.store import RowStore, StoreFailed
 from shared.topology.topics import Table, Topology
 
@@ -98,7 +98,7 @@ class Engine(Service):
         producer: TransactionalProducer,
         offsets: Offsets,
         alive: Callable[[], None],
-        sign: Callable[[Partition, str], None],
+        sign: Callable[[Place, str], None],
         lease_s: float,
         clock: BrokersClock = brokers_clock,
         in_thread: InThread | None = None,

@@ -22,7 +22,7 @@ from shared.kafka.transactions import RecordTooLarge
 from shared.parking.parked import Failure, OperatorRequest
 from shared.parking.parking import Parking
 from shared.runtime.clock import BrokersClock, elapsed_s
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.tables.rows import Rows
 from shared.topology.topics import Table
 
@@ -48,7 +48,7 @@ class Filling:
     ) -> None:
         """is_interrupted: whether a rebalance waits. alive: called between slices, that work goes on."""
         self._clock = clock
-        self.careful: set[Partition] = set()
+        self.careful: set[Place] = set()
         self.heat = Heat()
         self._holdings = holdings
         self._reading = reading
@@ -58,7 +58,7 @@ class Filling:
         self._alive = alive
         self._dead_letters = holdings.topology.dead_letters.name
         self._refused: dict[Handling, Refusal] = {}  # what leads to records that are too large
-        self._skipped: dict[Partition, int] = {}  # positions past offsets without a record, not in a batch yet
+        self._skipped: dict[Place, int] = {}  # positions past offsets without a record, not in a batch yet
         self.batch = Batch(self._dead_letters, self._refused)
         self.pending = Batch(self._dead_letters)
 
@@ -78,7 +78,7 @@ class Filling:
     def committed(self, batch: Batch) -> None:
         self.pending = Batch(self._dead_letters)
         self.careful -= {place for place, rows in batch.rows.items() if rows.changed}
-        for handling in [each for each in self._refused if each[3] < batch.offsets.get(each[1:3], 0)]:
+        for handling in [each for each in self._refused if each[2] < batch.offsets.get(each[1], 0)]:
             del self._refused[handling]
 
     def refused(self, refusal: RecordTooLarge) -> None:
@@ -91,7 +91,7 @@ class Filling:
         if self.pending.last is None:
             raise refusal
         place, offset = self.pending.last
-        handlings = [(name, *place, offset) for name in self._writers(place[0], refusal.topic)]
+        handlings = [(name, place, offset) for name in self._writers(place.topic, refusal.topic)]
         times = {each: self._refused[each].times if each in self._refused else 0 for each in handlings}
         handling = min(handlings, key=times.__getitem__, default=None)
         if handling is None or times[handling] == TIMES_REFUSED:
@@ -111,13 +111,12 @@ class Filling:
 
     async def process(self, source: Source, records: Sequence[ReadRecord]) -> None:
         """Handle the records, up to a rebalance."""
-        partition = source.partition
-        if partition.topic == self._holdings.topology.parking.name:
+        if source.place.topic == self._holdings.topology.parking.name:
             await self._fulfil_requests(source, records)
             return
         if source.delay_s:
             records = self._due(source, records)
-        parking = self.parking(partition.partition)
+        parking = self.parking(source.place.number)
         writers = sum(bool(processor.writes) for processor in source.processors)
         size = SLICE_RECORDS if writers < 2 else 1  # what several write keeps the order of the records it answers
         for start in range(0, len(records), size):
@@ -127,7 +126,7 @@ class Filling:
             handled = records[start : start + size]
             self._handle(source, handled, parking)
             source.handled(handled)
-            self.batch.advance(partition, source.position, len(handled))
+            self.batch.advance(source.place, source.position, len(handled))
             await self._pace.yield_to_http()
 
     def _handle(self, source: Source, records: Sequence[ReadRecord], parking: Parking) -> None:
@@ -141,19 +140,19 @@ class Filling:
         self._process(source, records[chosen : chosen + 1], parking)
         alone_s = time.perf_counter() - alone
         self._process(source, records[chosen + 1 :], parking)
-        self.heat.note(source.partition, records[chosen], len(records), alone_s, time.perf_counter() - began)
+        self.heat.note(source.place, records[chosen], len(records), alone_s, time.perf_counter() - began)
 
     def _process(self, source: Source, records: Sequence[ReadRecord], parking: Parking) -> None:
         if records:
             for processor in source.processors:
-                rows = self._rows_of(processor, source.partition.partition)
+                rows = self._rows_of(processor, source.place.number)
                 processor.process(source.begun(processor, records), rows, self.batch, parking)
 
     def _due(self, source: Source, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
         """The records that are old enough; the reader goes back to the first that isn't and pauses until it is."""
         due = source.due(records, self._clock.now(), elapsed_s())
         if len(due) < len(records):
-            self._reading.go_back(records[len(due)])
+            self._reading.go_to(source.place, records[len(due)].offset)
             self._reading.pause(source)
         return due
 
@@ -166,7 +165,7 @@ class Filling:
             if self._is_interrupted():
                 return
             if done and self.batch.full:
-                self._reading.go_back(record)
+                self._reading.go_to(source.place, record.offset)
                 return
             self._alive()
             try:
@@ -176,10 +175,10 @@ class Filling:
             else:
                 await self._fulfil(request, record)
             source.position = record.offset + 1
-            self.batch.advance(source.partition, source.position, 1)
+            self.batch.advance(source.place, source.position, 1)
 
     async def _fulfil(self, request: OperatorRequest, record: ReadRecord) -> None:
-        refusal = self._refused.get((OPERATOR_REQUESTS, record.topic, record.partition, record.offset))
+        refusal = self._refused.get((OPERATOR_REQUESTS, Place(record.topic, record.partition), record.offset))
         note = await self._requests.fulfil(
             request,
             self.parking(record.partition),
@@ -218,7 +217,7 @@ class Filling:
 
     def rows(self, table: Table, partition: int) -> Rows[Any]:
         """The partition of the table as the batch sees it."""
-        place = (self._holdings.replicas.changelog(table), partition)
+        place = Place(self._holdings.replicas.changelog(table), partition)
         if place not in self.batch.rows:
             pending = self.pending.rows.get(place)
             self.batch.rows[place] = self._holdings.replicas.rows(
@@ -251,10 +250,10 @@ class Filling:
         """
         sources = self._holdings.sources
         busy = self._reading.paused | self.batch.offsets.keys() | self.pending.offsets.keys()
-        for tp in sources.keys() - busy:
-            position = self._reading.position(tp)
-            if position > sources[tp].position:
-                sources[tp].position = self._holdings.reached[tp] = self._skipped[tp] = position
+        for place in sources.keys() - busy:
+            position = self._reading.position(place)
+            if position > sources[place].position:
+                sources[place].position = self._holdings.reached[place] = self._skipped[place] = position
                 self._holdings.answers.tell_progress()
         if self.batch or is_quiet:
             self.batch.offsets = self._skipped | self.batch.offsets

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import structlog
 
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 
 log = structlog.get_logger(__name__)
 
@@ -41,25 +41,25 @@ class GapGuard:
     beginning is believed when it is found a second time.
     """
 
-    def __init__(self, positions: Mapping[Partition, int]) -> None:
+    def __init__(self, positions: Mapping[Place, int]) -> None:
         """positions: the requested offsets."""
         self.unseen = dict(positions)
-        self._late: dict[Partition, int] = {}
+        self._late: dict[Place, int] = {}
 
-    def expect(self, partition: Partition, offset: int) -> None:
+    def expect(self, place: Place, offset: int) -> None:
         """Reading continues at `offset`, which the engine has sought."""
-        self.unseen[partition] = offset
-        self._late.pop(partition, None)
+        self.unseen[place] = offset
+        self._late.pop(place, None)
 
-    def must_reread(self, partition: Partition, first: int) -> bool:
+    def must_reread(self, place: Place, first: int) -> bool:
         """first: the offset of the partition's first record, or where the reader went without finding one."""
-        asked, late = self.unseen[partition], self._late.get(partition)
+        asked, late = self.unseen[place], self._late.get(place)
         if late is not None and first < late:
-            log.warning("a fetched batch was dropped, read again", partition=partition, began=late, begins=first)
+            log.warning("a fetched batch was dropped, read again", partition=place, began=late, begins=first)
         if first in (asked, late):
-            del self.unseen[partition]
+            del self.unseen[place]
             return False
-        self._late[partition] = first
+        self._late[place] = first
         return True
 
 
@@ -73,11 +73,11 @@ class Watchdog:
     """Checks at intervals that this worker turns, and that it handles what it can read of every partition."""
 
     def __init__(self) -> None:
-        self._still: dict[Partition, _Still] = {}
+        self._still: dict[Place, _Still] = {}
         self._turned = (0, 0.0)
         self._checked = 0.0
 
-    def check(self, turns: int, positions: Mapping[Partition, int], ends: Mapping[Partition, int], now: float) -> None:
+    def check(self, turns: int, positions: Mapping[Place, int], ends: Mapping[Place, int], now: float) -> None:
         """Raises Standstill when the loop does not turn, or a position stays although more can be read.
 
         turns: of the engine's loop. positions: the next offsets to handle. ends: the last stable offsets; behind an
@@ -87,15 +87,15 @@ class Watchdog:
         watched = now - self._checked < UNWATCHED_S
         self._checked = now
         self._check_turns(turns, now, watched)
-        self._still = {tp: still for tp, still in self._still.items() if tp in positions and watched}
-        for tp, position in positions.items():
-            still = self._still.get(tp)
-            if still is None or still.position != position or still.end == ends[tp]:
-                self._still[tp] = _Still(position, ends[tp], now)
+        self._still = {place: still for place, still in self._still.items() if place in positions and watched}
+        for place, position in positions.items():
+            still = self._still.get(place)
+            if still is None or still.position != position or still.end == ends[place]:
+                self._still[place] = _Still(position, ends[place], now)
             elif now - still.since >= STANDSTILL_S:
                 raise Standstill(
-                    f"{tp[0]}/{tp[1]} has stayed at offset {position} for {now - still.since:.0f} s while more can be "
-                    f"read, now up to {ends[tp]}; fix: start the worker again"
+                    f"{place} has stayed at offset {position} for {now - still.since:.0f} s while more can be "
+                    f"read, now up to {ends[place]}; fix: start the worker again"
                 )
 
     def _check_turns(self, turns: int, now: float, watched: bool) -> None:
@@ -109,7 +109,7 @@ class Watchdog:
 class Told(NamedTuple):
     """Something that others have to mend. place: the partition that stands; None when it is not one."""
 
-    place: Partition | None
+    place: Place | None
     since: float
     reason: str
 
@@ -118,33 +118,32 @@ class OpenTransactions:
     """Since when partitions have been held back by a transaction: nothing behind its first record can be read."""
 
     def __init__(self) -> None:
-        self._since: dict[Partition, tuple[int, float]] = {}  # with the offset where the transaction begins
-        self._logged: dict[Partition, float] = {}
+        self._since: dict[Place, tuple[int, float]] = {}  # with the offset where the transaction begins
+        self._logged: dict[Place, float] = {}
 
-    def check(self, stable: Mapping[Partition, int], ends: Mapping[Partition, int], now: float) -> list[Told]:
+    def check(self, stable: Mapping[Place, int], ends: Mapping[Place, int], now: float) -> list[Told]:
         """Those that have lasted for TOLD_S; each is also logged, at long intervals.
 
         stable: the last stable offsets, as of later than `ends`.
         """
-        held = {tp: offset for tp, offset in stable.items() if offset < ends[tp]}
-        since = {tp: self._since.get(tp, (-1, now)) for tp in held}
-        self._since = {tp: since[tp] if since[tp][0] == offset else (offset, now) for tp, offset in held.items()}
+        held = {place: offset for place, offset in stable.items() if offset < ends[place]}
+        since = {place: self._since.get(place, (-1, now)) for place in held}
+        self._since = {at: since[at] if since[at][0] == offset else (offset, now) for at, offset in held.items()}
         told = {
-            tp: Told(
-                tp,
+            place: Told(
+                place,
                 begun,
                 f"an open transaction of another producer, which began at offset {offset}, holds back what follows up "
-                f"to {ends[tp]}; fix: `doctor` names the producer and the command that ends its transaction",
+                f"to {ends[place]}; fix: `doctor` names the producer and the command that ends its transaction",
             )
-            for tp, (offset, begun) in self._since.items()
+            for place, (offset, begun) in self._since.items()
             if now - begun >= TOLD_S
         }
-        self._logged = {tp: at for tp, at in self._logged.items() if tp in told and now - at < AGAIN_S}
-        for tp in told.keys() - self._logged.keys():
-            log.warning(
-                "records are held back", partition=tp, for_s=round(now - told[tp].since), reason=told[tp].reason
-            )
-            self._logged[tp] = now
+        self._logged = {place: at for place, at in self._logged.items() if place in told and now - at < AGAIN_S}
+        for place in told.keys() - self._logged.keys():
+            _, since_s, reason = told[place]
+            log.warning("records are held back", partition=place, for_s=round(now - since_s), reason=reason)
+            self._logged[place] = now
         return list(told.values())
 
 
@@ -152,21 +151,21 @@ class Failures:
     """Since when the same has failed again and again, and why it failed last: by partition, or None for all of them."""
 
     def __init__(self) -> None:
-        self._failed: dict[Partition | None, Told] = {}
+        self._failed: dict[Place | None, Told] = {}
 
-    def note(self, places: Iterable[Partition | None], reason: str, now: float) -> None:
+    def note(self, places: Iterable[Place | None], reason: str, now: float) -> None:
         for place in places:
             since = self._failed[place].since if place in self._failed else now
             self._failed[place] = Told(place, since, reason)
 
-    def ended(self, places: Iterable[Partition | None]) -> None:
+    def ended(self, places: Iterable[Place | None]) -> None:
         for place in places:
             self._failed.pop(place, None)
 
-    def keep_only(self, places: Iterable[Partition | None]) -> None:
+    def keep_only(self, places: Iterable[Place | None]) -> None:
         self.ended(self._failed.keys() - set(places))
 
-    def __contains__(self, place: Partition | None) -> bool:
+    def __contains__(self, place: Place | None) -> bool:
         return place in self._failed
 
     def told(self, now: float) -> list[Told]:
@@ -201,10 +200,10 @@ class GrowthGuard:
         self.largest: dict[str, int] = {}  # by changelog, of rows that are large, in bytes
         self._told: dict[str, int] = {}  # by changelog: the largest row when it was logged
 
-    def check(self, changes: Mapping[Partition, Mapping[bytes, bytes | None]]) -> None:
+    def check(self, changes: Mapping[Place, Mapping[bytes, bytes | None]]) -> None:
         """changes: encoded rows by key, by changelog partition. A changelog's largest row is logged as it doubles."""
-        for (changelog, partition), rows in changes.items():
-            size = max(map(len, filter(None, rows.values())), default=0)
+        for place, rows in changes.items():
+            changelog, size = place.topic, max(map(len, filter(None, rows.values())), default=0)
             if size >= LARGE_ROW_BYTES:
                 self.largest[changelog] = max(size, self.largest.get(changelog, 0))
             if size >= max(LARGE_ROW_BYTES, 2 * self._told.get(changelog, 0)):
@@ -212,7 +211,7 @@ class GrowthGuard:
                 key = next(key for key, row in rows.items() if row is not None and len(row) == size)
                 log.warning(
                     "a row is large: what would make it larger than its topic takes is parked",
-                    row=f"{changelog}/{partition}, key {key!r}",
+                    row=f"{place}, key {key!r}",
                     size_bytes=size,
                     fix="bound what its state or view keeps",
                 )

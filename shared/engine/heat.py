@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from shared.kafka.reader import ReadRecord
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.runtime.status import HotKey, Load
 
 WINDOW_S = 5.0
@@ -74,13 +74,13 @@ class Heat:
     """totals: since the worker has started."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.totals: dict[Partition, Work] = {}
+        self.totals: dict[Place, Work] = {}
         self._now = now
         self._random = Random(0)
         self._every = 1  # of so many slices, one stands for all
         self._began = now()
-        self._window: dict[Partition, _ByKey] = {}
-        self._last: Mapping[Partition, _ByKey] = {}
+        self._window: dict[Place, _ByKey] = {}
+        self._last: Mapping[Place, _ByKey] = {}
         self._last_s = self._ended = 0.0
 
     def choose(self, records: int) -> int | None:
@@ -88,7 +88,7 @@ class Heat:
         index = int(self._random.random() * records * self._every)
         return index if index < records else None
 
-    def note(self, place: Partition, chosen: ReadRecord, records: int, alone_s: float, took_s: float) -> None:
+    def note(self, place: Place, chosen: ReadRecord, records: int, alone_s: float, took_s: float) -> None:
         """alone_s: of the one that was chosen, of `records` that took so long together."""
         now = self._now()
         if now - self._began >= WINDOW_S:
@@ -114,7 +114,7 @@ class Heat:
             self._last = {}  # most of it was long ago
         self._window, self._began = {}, now
 
-    def load(self, place: Partition) -> Load | None:
+    def load(self, place: Place) -> Load | None:
         """In the last full window; None if there was none lately, or nothing in it."""
         found = self._last.get(place)
         if found is None or self._now() - self._ended > 2 * WINDOW_S:

@@ -9,14 +9,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from aiokafka import TopicPartition
-
 from shared.engine.answers import Answers
 from shared.engine.batch import Batch
 from shared.engine.processors import Processor
 from shared.engine.sources import Source
 from shared.engine.wiring import by_source, codecs_of, lagging
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.tables.replicas import Replicas
 from shared.tables.store import RowStore
 from shared.topology.topics import Table, Topology
@@ -31,15 +29,15 @@ class Plan:
     of a record of ours, aborted since, in changelogs that nobody else can write now. topic_ids: as of now, by name.
     """
 
-    positions: Mapping[TopicPartition, int]
-    new: Set[TopicPartition]
-    actives: Sequence[TopicPartition]
-    standbys: Sequence[TopicPartition]
-    events: Set[Partition]
-    starts: Mapping[TopicPartition, int]
-    ends: Mapping[TopicPartition, int]
+    positions: Mapping[Place, int]
+    new: Set[Place]
+    actives: Sequence[Place]
+    standbys: Sequence[Place]
+    events: Set[Place]
+    starts: Mapping[Place, int]
+    ends: Mapping[Place, int]
     asked_at: float
-    written: Mapping[Partition, int]
+    written: Mapping[Place, int]
     topic_ids: Mapping[str, str]
 
 
@@ -56,28 +54,28 @@ class Holdings:
         self.topology = topology
         self.processors = by_source(topology, processors)
         self.may_lag = lagging(self.processors)
-        self.sources: dict[TopicPartition, Source] = {}
+        self.sources: dict[Place, Source] = {}
         self.replicas = Replicas(topology, stores, codecs_of(topology, processors))
         self.answers = Answers()
         self.parked: dict[int, set[str]] = {}
         self.topic_ids: Mapping[str, str] = {}
-        self.reached: dict[Partition, int] = {}  # the next offset of each source, as of the last commit
+        self.reached: dict[Place, int] = {}  # the next offset of each source, as of the last commit
         self.committed_at = 0.0
         self.handled = 0
         self.commits = 0
         views = (table for topic in self.may_lag for each in self.processors[topic] for table in each.tables)
         self._lagging_views = {self.replicas.changelog(table) for table in views}
-        self._event_offsets: dict[Partition, int] = {}  # the last offset of our own events, as of the last commit
+        self._event_offsets: dict[Place, int] = {}  # the last offset of our own events, as of the last commit
 
     # Asked by the HTTP side.
 
     def position(self, table: Table, partition: int) -> int:
         """Offset of the last source record that rows read here include; -1 while there is none."""
-        return self.reached.get((table.source.name, partition), 0) - 1
+        return self.reached.get(Place(table.source.name, partition), 0) - 1
 
-    def event_offsets(self, partition: int) -> Mapping[Partition, int]:
+    def event_offsets(self, partition: int) -> Mapping[Place, int]:
         """The last offset of this service's events in `partition`: rows read here include no later ones."""
-        return {place: offset for place, offset in self._event_offsets.items() if place[1] == partition}
+        return {place: offset for place, offset in self._event_offsets.items() if place.number == partition}
 
     @property
     def is_lag_awaited(self) -> bool:
@@ -96,21 +94,21 @@ class Holdings:
         """All that this service reads, and its changelogs."""
         return {*self.processors, *map(self.replicas.changelog, self.topology.all_tables())}
 
-    def events_of(self, sources: Iterable[TopicPartition]) -> set[Partition]:
+    def events_of(self, sources: Iterable[Place]) -> set[Place]:
         """Where the events go that records of these sources lead to."""
-        processors = ((each, tp.partition) for tp in sources for each in self.processors[tp.topic])
-        return {(each.events.name, partition) for each, partition in processors if each.events is not None}
+        writers = ((each.events, place.number) for place in sources for each in self.processors[place.topic])
+        return {Place(events.name, number) for events, number in writers if events is not None}
 
-    def followed(self) -> Iterator[TopicPartition]:
+    def followed(self) -> Iterator[Place]:
         """The changelogs that are read here, because others write them or they are being restored."""
-        return (tp for tp, replica in self.replicas.held.items() if not replica.ours)
+        return (place for place, replica in self.replicas.held.items() if not replica.ours)
 
-    def unread(self) -> set[TopicPartition]:
+    def unread(self) -> set[Place]:
         """Sources that wait for a restore or a due time, and changelogs that only this worker writes now."""
         held = self.replicas.held.items()
-        restoring = {tp.partition for tp, replica in held if replica.active and not replica.restored}
-        sources = {tp for tp, source in self.sources.items() if tp.partition in restoring or source.due_at}
-        return sources | {tp for tp, replica in held if replica.ours}
+        restoring = {place.number for place, replica in held if replica.active and not replica.restored}
+        sources = {place for place, source in self.sources.items() if place.number in restoring or source.due_at}
+        return sources | {place for place, replica in held if replica.ours}
 
     # Changed by the engine.
 
@@ -126,33 +124,33 @@ class Holdings:
 
     def drop_changed(self, batch: Batch) -> None:
         """Drop the rows that the batch wrote: whether it took effect, only their changelogs can tell."""
-        self.replicas.drop(TopicPartition(*place) for place, rows in batch.rows.items() if rows.changed)
+        self.replicas.drop(place for place, rows in batch.rows.items() if rows.changed)
 
-    def serve_only(self, active: Set[TopicPartition]) -> None:
+    def serve_only(self, active: Set[Place]) -> None:
         """Stop serving all other partitions at once: their new owners may write."""
-        for tp, replica in self.replicas.held.items():
-            replica.active = replica.active and tp in active
+        for place, replica in self.replicas.held.items():
+            replica.active = replica.active and place in active
         self.answers.wake_all()
 
     def take(self, plan: Plan) -> None:
-        for tp, position in plan.positions.items():
-            self.sources[tp] = Source(tp, self.processors[tp.topic], position, plan.ends[tp])
+        for place, position in plan.positions.items():
+            self.sources[place] = Source(place, self.processors[place.topic], position, plan.ends[place])
         ends = {**plan.ends, **self.replicas.pass_written(plan.written)}
         self.replicas.hold(plan.actives, plan.standbys, plan.starts, ends, plan.topic_ids, plan.written)
-        for tp, replica in self.replicas.held.items():
-            replica.learn_end(ends[tp], plan.asked_at)
+        for place, replica in self.replicas.held.items():
+            replica.learn_end(ends[place], plan.asked_at)
         self.topic_ids = plan.topic_ids
         self.reached = dict(plan.positions)
-        self._event_offsets = {place: ends[TopicPartition(*place)] - 1 for place in plan.events}
+        self._event_offsets = {place: ends[place] - 1 for place in plan.events}
         self.answers.tell_progress()
 
-    def events_written(self, written: Mapping[Partition, int]) -> None:
+    def events_written(self, written: Mapping[Place, int]) -> None:
         """Before rows tell of these events: a position must not lie before them. written: the last offset, by place."""
         self._event_offsets = self._event_offsets | {
             place: written[place] for place in self._event_offsets.keys() & written.keys()
         }
 
-    def committed(self, batch: Batch, written: Mapping[Partition, int]) -> None:
+    def committed(self, batch: Batch, written: Mapping[Place, int]) -> None:
         """written: the offset of its last record, by place."""
         self.commits += 1
         self.handled += batch.count
@@ -160,7 +158,7 @@ class Holdings:
         self.committed_at = time.monotonic()
         for place, rows in batch.rows.items():
             if rows.changed:  # our commit marker follows our last record: nobody else writes this changelog
-                self.replicas.held[TopicPartition(*place)].position = written[place] + 2
+                self.replicas.held[place].position = written[place] + 2
         handled = {place: position - 1 for place, position in batch.offsets.items()}
         # the events last: they may be handled here, too, but not in the batch that writes them
         self.answers.committed(batch, {**handled, **written, **self._event_offsets})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from shared.engine.holdings import Holdings
 from shared.kafka.reader import ReadRecord
 from shared.runtime.clock import elapsed_s
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 
 LAG_S = 0.1  # how long a record may wait
 
@@ -18,13 +18,13 @@ class Lagging:
     """records: by partition, in their order."""
 
     def __init__(self, holdings: Holdings) -> None:
-        self.records: dict[Partition, list[ReadRecord]] = {}
+        self.records: dict[Place, list[ReadRecord]] = {}
         self._holdings = holdings
         self._due_at = 0.0
 
-    def exchange(self, fetched: dict[Partition, list[ReadRecord]], enough: int) -> dict[Partition, list[ReadRecord]]:
+    def exchange(self, fetched: dict[Place, list[ReadRecord]], enough: int) -> dict[Place, list[ReadRecord]]:
         """`fetched` without what may wait, and with all that has waited once it is due, or `enough` for a batch."""
-        for place in [place for place in fetched if place[0] in self._holdings.may_lag]:
+        for place in [place for place in fetched if place.topic in self._holdings.may_lag]:
             if not self.records:
                 self._due_at = elapsed_s() + LAG_S
             self.records.setdefault(place, []).extend(fetched.pop(place))

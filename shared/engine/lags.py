@@ -41,7 +41,7 @@ class Lags:
 
     def measure(self) -> None:
         """Ask each leader of a changelog that is read here."""
-        for leader in {self.leaders.leader(tp) for tp in self._holdings.followed()}:
+        for leader in {self.leaders.leader(place) for place in self._holdings.followed()}:
             self._asked(leader)
 
     async def stop(self) -> None:
@@ -64,7 +64,7 @@ class Lags:
         waits.
         """
         asked_at, held = elapsed_s(), self._holdings.replicas.held
-        led = [tp for tp in self._holdings.followed() if self.leaders.leader(tp) == leader]
-        for tp, end in (await self.leaders.of(leader, led)).items():
-            if replica := held.get(tp):
+        led = [place for place in self._holdings.followed() if self.leaders.leader(place) == leader]
+        for place, end in (await self.leaders.of(leader, led)).items():
+            if replica := held.get(place):
                 replica.learn_end(end, asked_at)

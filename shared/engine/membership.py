@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiokafka import TopicPartition
-
 from shared.engine.lease import Lease
+from shared.runtime.positions import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +15,8 @@ class Assignment:
     member: made of `generation` and `member_id`.
     """
 
-    active: frozenset[TopicPartition]
-    standby: frozenset[TopicPartition]
+    active: frozenset[Place]
+    standby: frozenset[Place]
     member: bytes
     generation: int
     member_id: str

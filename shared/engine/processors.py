@@ -29,6 +29,7 @@ from shared.domain.step import Step, failed, fingerprint, step
 from shared.engine.batch import WORKER_FAILURES, Batch, Refusal
 from shared.parking.parked import Failure
 from shared.parking.parking import Parking
+from shared.runtime.positions import Place
 from shared.tables.rows import Rows, put_all
 from shared.topology.join import Join
 from shared.topology.policy import Policy
@@ -124,7 +125,7 @@ class Processor(ABC):
 
     def refusal(self, record: SourceRecord, batch: Batch) -> Refusal | None:
         """Why brokers do not take what this record leads to here, if they were asked before."""
-        return batch.refused.get((self.name, record.topic, record.partition, record.offset))
+        return batch.refused.get((self.name, Place(record.topic, record.partition), record.offset))
 
     def holds_up(self, failure: Failure) -> bool:
         """Whether later records of a key wait for one that failed so, because they were meant to come after it."""

@@ -9,7 +9,7 @@ from shared.engine.holdings import Holdings
 from shared.engine.lagging import Lagging
 from shared.engine.sources import Source
 from shared.kafka.reader import Reader, ReadRecord
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 
 
 class Reading:
@@ -21,7 +21,7 @@ class Reading:
         self.fetched = 0
 
     @property
-    def paused(self) -> set[Partition]:
+    def paused(self) -> set[Place]:
         return self._reader.paused()
 
     @property
@@ -34,21 +34,21 @@ class Reading:
         """Whether some of what was read waits to be fetched."""
         return bool(self._lagging.records)
 
-    def position(self, partition: Partition) -> int:
+    def position(self, place: Place) -> int:
         """The next offset to fetch."""
-        waiting = self._lagging.records.get(partition)
-        return waiting[0].offset if waiting else self._reader.position(partition)
+        waiting = self._lagging.records.get(place)
+        return waiting[0].offset if waiting else self._reader.position(place)
 
     def lag(self, source: Source) -> int:
         """How many records of the source, transaction markers included, are not handled yet."""
-        if source.partition in self._reader.assignment():
-            source.end = max(source.end, self._reader.highwater(source.partition))
+        if source.place in self._reader.assignment():
+            source.end = max(source.end, self._reader.highwater(source.place))
         return max(0, source.end - source.position)
 
     def begin(self) -> None:
         """Read all that is held; sources wait until the tables of their partition are restored."""
-        positions: dict[Partition, int] = {tp: source.position for tp, source in self._holdings.sources.items()}
-        positions |= {tp: replica.position for tp, replica in self._holdings.replicas.held.items()}
+        positions = {place: source.position for place, source in self._holdings.sources.items()}
+        positions |= {place: replica.position for place, replica in self._holdings.replicas.held.items()}
         if positions:
             self._reader.assign(positions)
             self._gap_guard = GapGuard(positions)
@@ -63,7 +63,7 @@ class Reading:
         """Returns once the reader knows these topics. Raises ReadRefused for one that was made again."""
         await self._reader.learn({*topics})
 
-    async def fetch(self, wait_ms: int, at_most: int) -> dict[Partition, list[ReadRecord]]:
+    async def fetch(self, wait_ms: int, at_most: int) -> dict[Place, list[ReadRecord]]:
         """What is there within the time, by partition. What may lag is read on, and comes with a later fetch."""
         fetched = await self._reader.getmany(timeout_ms=wait_ms, max_records=at_most)
         for place, asked in list(self._gap_guard.unseen.items()):
@@ -78,29 +78,25 @@ class Reading:
         self.fetched = sum(len(records) for place, records in fetched.items() if place in sources)
         return self._lagging.exchange(fetched, at_most)
 
-    def go_back(self, record: ReadRecord) -> None:
-        """Read from this record on."""
-        self.go_to((record.topic, record.partition), record.offset)
-
-    def go_to(self, place: Partition, offset: int) -> None:
+    def go_to(self, place: Place, offset: int) -> None:
         """Read from there on. What is fetched then could be dropped, as after an assignment."""
         self._reader.seek(place, offset)
         self._gap_guard.expect(place, offset)
 
     def pause(self, source: Source) -> None:
-        self._reader.pause(source.partition)
+        self._reader.pause(source.place)
 
     def resume_due(self, now: float, elapsed: float) -> None:
         """Delayed sources whose next record is old enough. now: by the brokers; elapsed: `elapsed_s`."""
-        for tp, source in self._holdings.sources.items():
+        for place, source in self._holdings.sources.items():
             if source.due_at and source.is_due(now, elapsed):
                 source.due_at = 0.0
-                self._reader.resume(tp)
+                self._reader.resume(place)
 
     def follow_changelogs(self) -> None:
         """Past offsets without a record, too: markers, aborted and compacted records."""
         reader, held = self._reader, self._holdings.replicas.held.items()
-        if [tp for tp, r in held if not r.ours and r.advance(reader.position(tp), reader.highwater(tp))]:
+        if [place for place, r in held if not r.ours and r.advance(reader.position(place), reader.highwater(place))]:
             unread = self._holdings.unread()
             reader.pause(*unread)
             reader.resume(*(reader.assignment() - unread))

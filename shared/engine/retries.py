@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 
 import structlog
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from shared.engine.batch import FULL_RECORDS
@@ -17,6 +17,7 @@ from shared.engine.sources import Source
 from shared.kafka.lookup import records_at
 from shared.parking.parked import Failure, OperatorRequest, Parked, noted_id
 from shared.parking.parking import Parking, place_id
+from shared.runtime.positions import Place
 from shared.topology.topics import Topology
 
 log = structlog.get_logger(__name__)
@@ -39,7 +40,7 @@ class OperatorRequests:
     def __init__(
         self,
         topology: Topology,
-        sources: Mapping[TopicPartition, Source],
+        sources: Mapping[Place, Source],
         new_consumer: Callable[[], AIOKafkaConsumer],
     ) -> None:
         self._topology = topology
@@ -105,7 +106,7 @@ class OperatorRequests:
             parking.keep(id_, parked.failed(lacking))
             return
         offsets = list(islice(parking.offsets(id_), at_most))
-        records, missing = await self._reread(source.partition, offsets)
+        records, missing = await self._reread(source.place, offsets)
 
         def failure_at(offset: int, is_first: bool) -> Failure | None:
             record = records.get(offset)
@@ -136,9 +137,9 @@ class OperatorRequests:
 
     def _source(self, parked: Parked) -> Source | None:
         """None when this release no longer reads the topic."""
-        return self._sources.get(TopicPartition(parked.topic, parked.partition))
+        return self._sources.get(Place(parked.topic, parked.partition))
 
-    async def _reread(self, tp: TopicPartition, offsets: Sequence[int]) -> tuple[Mapping[int, ConsumerRecord], Failure]:
+    async def _reread(self, place: Place, offsets: Sequence[int]) -> tuple[Mapping[int, ConsumerRecord], Failure]:
         """The records at these offsets, by offset, and the reason if some are missing."""
         found: dict[int, ConsumerRecord] = {}
         size_bytes = 0
@@ -147,18 +148,17 @@ class OperatorRequests:
         try:
             async with asyncio.timeout(REREAD_S):
                 await reader.start()
-                reader.assign([tp])
-                async for record in records_at(reader, tp, offsets):
+                async for record in records_at(reader, place, offsets):
                     found[record.offset] = record
                     size_bytes += len(record.value or b"")
                     if size_bytes > REREAD_BYTES:
                         missing = NO_MORE_AT_ONCE
                         break
         except OffsetOutOfRangeError as error:
-            log.warning("parked records are no longer in the log", topic=tp.topic, reason=str(error))
+            log.warning("parked records are no longer in the log", topic=place.topic, reason=str(error))
         except (KafkaError, TimeoutError) as error:
             missing = Failure("unread", f"it can't be read now, retry: {type(error).__name__}")
-            log.warning("parked records can't be read now", topic=tp.topic, read=len(found), reason=repr(error))
+            log.warning("parked records can't be read now", topic=place.topic, read=len(found), reason=repr(error))
         finally:
             await reader.stop()
         return found, missing

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aiokafka import TopicPartition
-
 from shared.engine.processors import Processor
 from shared.kafka.reader import ReadRecord
+from shared.runtime.positions import Place
 
 
 class SourceGone(Exception):
@@ -28,7 +27,7 @@ class Source:
     name, for those that pass over earlier ones.
     """
 
-    partition: TopicPartition
+    place: Place
     processors: Sequence[Processor]
     position: int
     end: int
@@ -73,19 +72,19 @@ class Source:
         self.handled_until = records[-1].timestamp / 1000
 
 
-def first_position(tp: TopicPartition, committed: int | None, start: int, end: int) -> int:
+def first_position(place: Place, committed: int | None, start: int, end: int) -> int:
     """The offset to continue reading at. Raises SourceGone when the log begins behind it, or ends before it."""
     if committed is None:
         return start
     if committed < start:
         raise SourceGone(
-            f"{tp.topic}/{tp.partition}: offsets {committed} to {start - 1} were removed before they were read; fix: "
+            f"{place}: offsets {committed} to {start - 1} were removed before they were read; fix: "
             f"accept the loss by resetting the group's offset in it to {start}; if a view reads it, then raise "
             f"`version` in topology.py and `rebuild` with `--archive`"
         )
     if committed > end:
         raise SourceGone(
-            f"{tp.topic}/{tp.partition}: read up to offset {committed}, but the log ends at {end}: was it recreated? "
+            f"{place}: read up to offset {committed}, but the log ends at {end}: was it recreated? "
             f"fix: restore it from a backup; or reset the group's offsets in it, raise `version` in topology.py, then "
             f"`rebuild`, because rows skip records up to the offsets that they have"
         )

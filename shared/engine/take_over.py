@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from uuid import uuid4
 
-from aiokafka import TopicPartition
-
 from shared.engine.asking import Asking
 from shared.engine.guards import TopicGuard
 from shared.engine.holdings import Holdings, Plan
@@ -19,7 +17,7 @@ from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.kafka.transactions import TransactionAborted, TransactionalProducer
 from shared.operations.provision import require_partitions
 from shared.runtime.clock import BrokersClock, elapsed_s
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 
 
 class TakeOver:
@@ -34,7 +32,7 @@ class TakeOver:
         version: VersionGuard,
         topic_guard: TopicGuard,
         ask: Asking,
-        sign: Callable[[Partition, str], None],
+        sign: Callable[[Place, str], None],
         clock: BrokersClock,
     ) -> None:
         self.may_be_pending = True  # offsets that were aborted under our name: see `forget_pending`
@@ -54,9 +52,9 @@ class TakeOver:
         Committed offsets are read first: once they are stable, no predecessor can write, and the changelogs are final.
         """
         ask, offsets, replicas = self._ask, self._offsets, self._holdings.replicas
-        actives = sorted(tp for tp in assignment.active if replicas.is_changelog(tp))
-        standbys = sorted(tp for tp in assignment.standby - assignment.active if replicas.is_changelog(tp))
-        sources = sorted(tp for tp in assignment.active if tp.topic in self._holdings.processors)
+        actives = sorted(place for place in assignment.active if replicas.is_changelog(place))
+        standbys = sorted(place for place in assignment.standby - assignment.active if replicas.is_changelog(place))
+        sources = sorted(place for place in assignment.active if place.topic in self._holdings.processors)
         events = self._holdings.events_of(sources)
         self._refuse_added(sources)
         self._refuse_strays(sources, assignment.active)
@@ -70,54 +68,54 @@ class TakeOver:
         topic_ids = await ask(self._found_topics)
         self._topic_guard.check(topic_ids)
         await self._version.refuse_changed_tables(committed, starts, ends)
-        await self._reading.learn(tp.topic for tp in (*sources, *actives, *standbys))
+        await self._reading.learn(place.topic for place in (*sources, *actives, *standbys))
         # an empty changelog stays empty while it tells that no record was handled
-        read = {tp for tp in sources if committed[tp]}
-        handled = replicas.begun(read | {tp for tp in self._told_by(read) if committed.get(tp) is not None})
-        written = await ask(self._written_ends, [tp for tp in actives if tp in handled or starts[tp] < ends[tp]])
-        if not self._clock.is_known and any(each.delay_s for tp in sources for each in self._processors(tp)):
+        read = {place for place in sources if committed[place]}
+        handled = replicas.begun(read | {place for place in self._told_by(read) if committed.get(place) is not None})
+        begun = [place for place in actives if place in handled or starts[place] < ends[place]]
+        written = await ask(self._written_ends, begun)
+        if not self._clock.is_known and any(each.delay_s for place in sources for each in self._processors(place)):
             dead_letters = self._holdings.topology.dead_letters.name
-            await ask(self._written_ends, [(dead_letters, sources[0].partition)])  # tells the time
-        positions = {tp: first_position(tp, committed[tp], starts[tp], ends[tp]) for tp in sources}
-        self._version.warn_of_late_views({tp for tp in sources if positions[tp] > starts[tp]}, ends)
-        new = {tp for tp in sources if committed[tp] is None}
-        positions |= {tp: ends[tp] for tp in new if self._all_begin_late(tp)}
+            await ask(self._written_ends, [Place(dead_letters, sources[0].number)])  # tells the time
+        positions = {place: first_position(place, committed[place], starts[place], ends[place]) for place in sources}
+        self._version.warn_of_late_views({place for place in sources if positions[place] > starts[place]}, ends)
+        new = {place for place in sources if committed[place] is None}
+        positions |= {place: ends[place] for place in new if self._all_begin_late(place)}
         return Plan(positions, new, actives, standbys, events, starts, ends, asked_at, written, topic_ids)
 
-    def _processors(self, source: TopicPartition) -> Sequence[Processor]:
+    def _processors(self, source: Place) -> Sequence[Processor]:
         return self._holdings.processors[source.topic]
 
-    def _all_begin_late(self, source: TopicPartition) -> bool:
+    def _all_begin_late(self, source: Place) -> bool:
         processors = self._processors(source)
         return bool(processors) and not any(each.from_start for each in processors)
 
-    def _told_by(self, sources: Iterable[TopicPartition]) -> Iterator[TopicPartition]:
+    def _told_by(self, sources: Iterable[Place]) -> Iterator[Place]:
         """The sources of tables that records of these sources write to, too: history indexes, of what has ended."""
-        for tp in sources:
-            for each in self._processors(tp):
+        for place in sources:
+            for each in self._processors(place):
                 if each.history_index is not None:
-                    yield TopicPartition(each.history_index.source.name, tp.partition)
+                    yield Place(each.history_index.source.name, place.number)
 
-    def _refuse_added(self, sources: Sequence[TopicPartition]) -> None:
+    def _refuse_added(self, sources: Sequence[Place]) -> None:
         """Raises TopologyMismatch for partitions added while this worker runs: rows of their keys are elsewhere."""
         declared = self._holdings.topology.partitions
-        require_partitions({tp.topic: tp.partition + 1 for tp in sources if tp.partition >= declared}, declared)
+        require_partitions({place.topic: place.number + 1 for place in sources if place.number >= declared}, declared)
 
-    def _refuse_strays(self, sources: Iterable[TopicPartition], active: Set[TopicPartition]) -> None:
+    def _refuse_strays(self, sources: Iterable[Place], active: Set[Place]) -> None:
         """Raises MixedReleases for a source whose processors' rows are not assigned with it."""
         topology = self._holdings.topology
-        for tp in sources:
-            tables = [table for each in self._processors(tp) for table in each.tables]
+        for place in sources:
+            tables = [table for each in self._processors(place) for table in each.tables]
             for table in (*tables, topology.parked):
-                rows = TopicPartition(self._holdings.replicas.changelog(table), tp.partition)
+                rows = Place(self._holdings.replicas.changelog(table), place.number)
                 if rows not in active:
                     raise MixedReleases(
-                        f"{tp.topic}/{tp.partition} was assigned without {rows.topic}, which workers of an older "
-                        f"release in the group don't know; fix: stop all workers of {topology.service}, then "
-                        f"start those of this release"
+                        f"{place} was assigned without {rows.topic}, which workers of an older release in the group "
+                        f"don't know; fix: stop all workers of {topology.service}, then start those of this release"
                     )
 
-    def _committed(self, sources: Sequence[Partition], member: bytes) -> Mapping[Partition, int | None]:
+    def _committed(self, sources: Sequence[Place], member: bytes) -> Mapping[Place, int | None]:
         """What the group has committed, once no aborted offsets of ours are pending: our next commit could commit them.
 
         An idle worker clears its own, too: they would keep the owner of their partitions from reading its positions.
@@ -127,7 +125,7 @@ class TakeOver:
         """
         topology = self._holdings.topology
         if self.may_be_pending:
-            any_sources = sources or [TopicPartition(topology.parking.name, 0)]
+            any_sources = sources or [Place(topology.parking.name, 0)]
             self._offsets.ends(any_sources)  # answers at once; the producer would wait for absent brokers
             try:
                 self._producer.forget_pending(any_sources, member)
@@ -139,15 +137,15 @@ class TakeOver:
             return {}
         self.may_be_pending = True
         # no position is ever committed there; of the partitions that are ours, so that nobody else signs it
-        own, signature = (self._holdings.replicas.changelog(topology.parked), sources[0][1]), uuid4().hex
+        own, signature = Place(self._holdings.replicas.changelog(topology.parked), sources[0].number), uuid4().hex
         self._sign(own, signature)
         positions = self._offsets.positions(topology.group, [*sources, own])
         if positions[own].note != signature:
             raise OffsetsUnknown("the group's coordinator has answered from the past: another leads in its place")
         self.may_be_pending = False
-        return {tp: positions[tp].offset for tp in sources}
+        return {place: positions[place].offset for place in sources}
 
-    def _written_ends(self, changelogs: Sequence[Partition]) -> Mapping[Partition, int]:
+    def _written_ends(self, changelogs: Sequence[Place]) -> Mapping[Place, int]:
         """Where our changelogs end: behind all that a predecessor has committed. Blocking. Raises OffsetsUnknown."""
         try:
             return self._producer.written_ends(changelogs) if changelogs else {}

@@ -10,7 +10,7 @@ import structlog
 
 from shared.engine.processors import Processor
 from shared.kafka.offsets import Offsets
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.topology.topics import Topology
 
 log = structlog.get_logger(__name__)
@@ -154,24 +154,25 @@ class VersionGuard:
                 )
 
     async def refuse_changed_tables(
-        self, committed: Mapping[Partition, int | None], starts: Mapping[Partition, int], ends: Mapping[Partition, int]
+        self, committed: Mapping[Place, int | None], starts: Mapping[Place, int], ends: Mapping[Place, int]
     ) -> None:
         """Raises TableChanged.
 
         committed: positions in the sources. starts, ends: of changelogs, among others.
         """
-        begun = {number for (_, number), position in committed.items() if position is not None}
+        begun = {place.number for place, position in committed.items() if position is not None}
         for each in self._processors:
             if each.table is None:
                 continue
             source, changelog = each.source.name, self._topology.changelog(each.table).name
-            numbers = {number for topic, number in committed if topic == source} & begun
-            filled = {number for number in numbers if starts[changelog, number] < ends[changelog, number]}
-            if any(committed[source, number] is None for number in filled):
+            numbers = {place.number for place in committed if place.topic == source} & begun
+            rows = [Place(changelog, number) for number in numbers]
+            filled = {place.number for place in rows if starts[place] < ends[place]}
+            if any(committed[Place(source, number)] is None for number in filled):
                 raise TableChanged(self._other_source(each))
-            empty = {number for number in numbers - filled if committed[source, number]}
+            empty = {number for number in numbers - filled if committed[Place(source, number)]}
             if empty and not each.repeatable:
-                there = [(events.name, number) for events in each.writes for number in empty]
+                there = [Place(events.name, number) for events in each.writes for number in empty]
                 if await self._ask(self._offsets.any_records, there):
                     raise TableChanged(self._other_name(each))
 
@@ -201,14 +202,14 @@ class VersionGuard:
             if is_former and (source not in unread if each.table is None else filled(each)):
                 raise TopicMadeAgain(self._of_former(each, partition))
 
-    def warn_of_late_views(self, read: Set[Partition], ends: Mapping[Partition, int]) -> None:
+    def warn_of_late_views(self, read: Set[Place], ends: Mapping[Place, int]) -> None:
         """Log each view that looks new although its source was partly read: it misses the records read before.
 
         The group has one position per source, which a new view shares with the source's other processors. A topic of
         copies is as late as the position in what is copied.
         read: partitions of sources that were partly read. ends: of sources and changelogs.
         """
-        sources, filled = {topic for topic, _ in read}, {topic for (topic, _), end in ends.items() if end}
+        sources, filled = {place.topic for place in read}, {place.topic for place, end in ends.items() if end}
         for view in self._processors:
             if not view.repeatable or view.table is None:
                 continue
@@ -226,7 +227,7 @@ class VersionGuard:
     async def _filled_without_position(self, topics: Iterable[str]) -> str | None:
         """One of `topics` that has records while the group has no position; in any partition, as ours may be idle."""
         ends = await self._ask(self._offsets.ends, self._all_partitions(topics))
-        filled: list[str] = sorted({topic for (topic, _), end in ends.items() if end})
+        filled: list[str] = sorted({place.topic for place, end in ends.items() if end})
         # ends before positions: a worker that has written there meanwhile has also committed a position
         if filled and not await self._has_begun(self._topology.group):
             for topic in filled:  # behind an end may be nothing but what was aborted
@@ -239,8 +240,8 @@ class VersionGuard:
         committed = await (ask or self._ask)(self._offsets.committed, group, self._all_partitions(self._sources))
         return set(committed.values()) != {None}
 
-    def _all_partitions(self, topics: Iterable[str]) -> list[Partition]:
-        return [(topic, partition) for topic in topics for partition in range(self._topology.partitions)]
+    def _all_partitions(self, topics: Iterable[str]) -> list[Place]:
+        return [Place(topic, number) for topic in topics for number in range(self._topology.partitions)]
 
     def _other_source(self, processor: Processor) -> str:
         """A row holds the offset of the last record in it: it would skip another topic's records up to there."""

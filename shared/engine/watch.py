@@ -67,7 +67,7 @@ class Watch:
         self._held_back = self._open_transactions.check(stable, ends, now)
         self._out_of_sync = await self._find_out_of_sync(self.uncommitted.told(now))
         at_work = watched & (sources.keys() - self._holdings.unread())
-        at_fault = {tp: self._holdings.reached[tp] for tp in at_work if tp not in self.uncommitted}
+        at_fault = {place: self._holdings.reached[place] for place in at_work if place not in self.uncommitted}
         self._watchdog.check(turns + self._ask.asked, at_fault, stable, now)
 
     async def _find_out_of_sync(self, uncommitted: Sequence[Told]) -> Sequence[Told]:

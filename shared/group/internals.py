@@ -44,7 +44,7 @@ from shared.kafka.access import ANSWER_S
 from shared.kafka.offsets import OffsetsUnknown
 from shared.kafka.transactions import group_metadata
 from shared.runtime.clock import elapsed_s
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 
 if TYPE_CHECKING:
     from shared.group.app import WorkerApp
@@ -108,7 +108,7 @@ def note_proofs(coordinator: Any, topic: str, every_s: float, proven: Callable[[
 
     async def prove(sent: float, broker: int) -> None:
         nonlocal proved
-        if await _commits(coordinator, broker, (topic, 0), note=""):
+        if await _commits(coordinator, broker, Place(topic, 0), note=""):
             proved = sent
             proven(sent)
 
@@ -124,15 +124,14 @@ def note_proofs(coordinator: Any, topic: str, every_s: float, proven: Callable[[
     coordinator._do_heartbeat = noted
 
 
-async def _commits(coordinator: Any, broker: int, place: Partition, note: str) -> bool:
+async def _commits(coordinator: Any, broker: int, place: Place, note: str) -> bool:
     """Commit a note for this member, with "no position". Whether this broker could write it to the group's log.
 
     Not if the group drops the member meanwhile, or has done so: while it is empty, it takes commits of nobody.
     """
-    topic, partition = place
     generation = coordinator.generation
     member = coordinator.group_id, generation, coordinator.member_id
-    positions = [(topic, [(partition, UNKNOWN_OFFSET, note)])]
+    positions = [(place.topic, [(place.number, UNKNOWN_OFFSET, note)])]
     request = OffsetCommitRequest(*member, OffsetCommitRequest.DEFAULT_RETENTION_TIME, positions)
     with suppress(KafkaError):  # also if there is no coordinator now
         ((_, ((_, error_code),)),) = (await coordinator._client.send(broker, request)).topics
@@ -312,8 +311,8 @@ class EngineConsumer(driver.Consumer):
         active, standby = assignor.assigned_actives(), assignor.assigned_standbys()
         return Assignment(self._for_engine(active), self._for_engine(standby), member, generation_id, member_id)
 
-    def _for_engine(self, tps: set[TP]) -> frozenset[TopicPartition]:
-        return frozenset(TopicPartition(*tp) for tp in tps if self._read_by_engine(tp))
+    def _for_engine(self, tps: set[TP]) -> frozenset[Place]:
+        return frozenset(Place(*tp) for tp in tps if self._read_by_engine(tp))
 
 
 class LogReader(AIOKafkaConsumer):  # type: ignore[misc]
@@ -332,9 +331,9 @@ class LogReader(AIOKafkaConsumer):  # type: ignore[misc]
             await asyncio.wait([ending])
             raise
 
-    def leader(self, partition: TopicPartition) -> int | None:
+    def leader(self, place: Place) -> int | None:
         """The id of the broker that leads it; None while that is not known."""
-        return cast("int | None", self._client.cluster.leader_for_partition(partition))
+        return cast("int | None", self._client.cluster.leader_for_partition(TopicPartition(*place)))
 
     async def learn_leaders(self, topics: Collection[str]) -> None:
         """Returns once a broker has told who leads them, or none answers. From then on that is kept up to date."""
@@ -342,20 +341,20 @@ class LogReader(AIOKafkaConsumer):  # type: ignore[misc]
             self._client.add_topic(topic)
         await self._client.force_metadata_update()
 
-    async def ends_at(self, leader: int, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    async def ends_at(self, leader: int, places: Iterable[Place]) -> dict[Place, int]:
         """Their ends, from this broker alone. Raises KafkaError.
 
         `end_offsets` waits for news of the leaders first, which may be asked of a broker that is silent.
         """
         asked = defaultdict(list)
-        for topic, partition in partitions:
+        for topic, partition in places:
             asked[topic].append((partition, OffsetResetStrategy.LATEST))
         try:
             answer = await self._fetcher._proc_offset_request(leader, asked)
         except KafkaError:
             self._client.force_metadata_update()  # another may lead by now
             raise
-        return {partition: offset for partition, (offset, _) in answer.items()}
+        return {Place(*tp): offset for tp, (offset, _) in answer.items()}
 
     async def _end(self) -> None:
         try:
@@ -422,7 +421,7 @@ def keep_alive(app: WorkerApp) -> None:
         member._subscription._last_fetch_ended = time.monotonic()
 
 
-def sign(app: WorkerApp, place: Partition, note: str) -> None:
+def sign(app: WorkerApp, place: Place, note: str) -> None:
     """Commit a note for the group's member, without a position. Blocking: not on a loop. Raises OffsetsUnknown."""
     thread = _consumer_of(app)._thread
     coordinator = thread._ensure_consumer()._coordinator

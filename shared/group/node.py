@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, supp
 from typing import Any
 
 import structlog
-from aiokafka import TopicPartition
 
 from shared.domain.decider import Decider
 from shared.domain.errors import NotReady
@@ -25,7 +24,7 @@ from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer, ProducerFailed
 from shared.runtime.clock import brokers_clock
 from shared.runtime.machine import Growth, machine
-from shared.runtime.positions import Committed, Partition
+from shared.runtime.positions import Committed, Place
 from shared.runtime.settings import Settings
 from shared.runtime.status import Machine, ReplicaStatus, SourceStatus, Status, Trouble
 from shared.tables.feed import Feed
@@ -87,7 +86,7 @@ class WorkerNode:
     def position(self, table: Table, partition: int) -> int:
         return self._held.position(table, partition)
 
-    def event_offsets(self, partition: int) -> Mapping[Partition, int]:
+    def event_offsets(self, partition: int) -> Mapping[Place, int]:
         return self._held.event_offsets(partition)
 
     async def progress(self) -> None:
@@ -118,7 +117,7 @@ class WorkerNode:
 
     async def records(self, topic: Topic, partition: int, offsets: Sequence[int]) -> Sequence[bytes]:
         async with self._log_readers:
-            return await read_at(self._app.new_consumer, TopicPartition(topic.name, partition), offsets)
+            return await read_at(self._app.new_consumer, Place(topic.name, partition), offsets)
 
     async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
         producer = self._producer
@@ -144,7 +143,7 @@ class WorkerNode:
 
     def status(self) -> Status:
         engine, held, now = self._app.engine, self._held, brokers_clock.now()
-        replicas = [self._replica(tp, replica, now) for tp, replica in sorted(held.replicas.held.items())]
+        replicas = [self._replica(place, replica, now) for place, replica in sorted(held.replicas.held.items())]
         return Status(
             service=self.topology.service,
             instance=self.settings.instance,
@@ -153,7 +152,7 @@ class WorkerNode:
             idle=engine.assignment is not None and not engine.assignment.active,
             owners={table.name: dict(sorted(self._owners(table).items())) for table in self.topology.shown_tables},
             replicas=replicas,
-            sources=[self._source(tp, source, now) for tp, source in sorted(held.sources.items())],
+            sources=[self._source(place, source, now) for place, source in sorted(held.sources.items())],
             parked=self._parked(),
             troubles=[_trouble(each) for each in engine.watch.troubles],
             handled=held.handled,
@@ -173,11 +172,11 @@ class WorkerNode:
         active_bytes = sum(each.size_bytes or 0 for each in replicas if each.role == "active")
         return found.model_copy(update={"full_in_s": full_in_s, "active_bytes": active_bytes})
 
-    def _replica(self, tp: TopicPartition, replica: Replica, now: float) -> ReplicaStatus:
+    def _replica(self, place: Place, replica: Replica, now: float) -> ReplicaStatus:
         per_s, (rows, size_bytes) = replica.restored_per_s, _size(replica)
         return ReplicaStatus(
-            table=self._tables[tp.topic],
-            partition=tp.partition,
+            table=self._tables[place.topic],
+            partition=place.number,
             role="active" if replica.active else "standby",
             restored=replica.restored,
             position=replica.position,
@@ -191,27 +190,27 @@ class WorkerNode:
             size_bytes=size_bytes,
         )
 
-    def _source(self, tp: TopicPartition, source: Source, now: float) -> SourceStatus:
+    def _source(self, place: Place, source: Source, now: float) -> SourceStatus:
         lag, heat = self._app.engine.reading.lag(source), self._app.engine.heat
-        total = heat.totals.get(tp)
+        total = heat.totals.get(place)
         return SourceStatus(
-            topic=tp.topic,
-            partition=tp.partition,
+            topic=place.topic,
+            partition=place.number,
             position=source.position,
             lag_records=lag,
             lag_seconds=_age(lag, source.handled_until, now),
             handled=total.records if total else 0,
             busy_s=round(total.seconds, 3) if total else 0.0,
-            load=heat.load(tp),
+            load=heat.load(place),
         )
 
     def _parked(self) -> dict[int, int]:
         """Parked keys by partition; a partition that can't be read at the moment is left out."""
         held, found = self._held, {}
-        for tp, replica in sorted(held.replicas.held.items()):
-            if self._tables[tp.topic] == PARKED and replica.ours:
+        for place, replica in sorted(held.replicas.held.items()):
+            if self._tables[place.topic] == PARKED and replica.ours:
                 with suppress(NotReady):
-                    found[tp.partition] = held.parked_keys(tp.partition)
+                    found[place.number] = held.parked_keys(place.number)
         return found
 
     def _owners(self, table: Table) -> Mapping[int, str]:
@@ -227,7 +226,7 @@ def _trouble(told: Told) -> Trouble:
 def _size(replica: Replica) -> tuple[int | None, int | None]:
     """Rows and bytes of its store; None while it is being opened again."""
     try:
-        return replica.store.size(replica.changelog.partition)
+        return replica.store.size(replica.changelog.number)
     except NotReady:
         return None, None
 

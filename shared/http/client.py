@@ -26,7 +26,7 @@ from pydantic import BaseModel
 
 from shared.domain.errors import OnefoldError
 from shared.runtime.loopback import DIRECT
-from shared.runtime.positions import Partition, format_positions, parse_positions
+from shared.runtime.positions import Place, format_positions, parse_positions
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -125,7 +125,7 @@ class _Calls:
 
     def __init__(self, deadline_s: float) -> None:
         self._deadline_s = deadline_s
-        self._positions: OrderedDict[Partition, int] = OrderedDict()
+        self._positions: OrderedDict[Place, int] = OrderedDict()
 
     @property
     def position(self) -> str:
@@ -134,8 +134,8 @@ class _Calls:
 
     def note(self, position: str) -> None:
         """From now on, read nothing older than `position`."""
-        for partition, offset in parse_positions(position).items():
-            self._positions[partition] = max(offset, self._positions.pop(partition, -1))
+        for place, offset in parse_positions(position).items():
+            self._positions[place] = max(offset, self._positions.pop(place, -1))
         while len(self.position) > POSITION_CHARS:
             self._positions.popitem(last=False)
 

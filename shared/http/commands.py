@@ -35,7 +35,7 @@ from shared.http.waiting import MAX_WAIT_S, while_connected
 from shared.privacy.persons import Forgotten, check_person_keys
 from shared.privacy.sealing import sealer
 from shared.runtime.clock import brokers_clock
-from shared.runtime.positions import Partition, format_positions
+from shared.runtime.positions import Place, format_positions
 from shared.topology.topics import Table, outcomes_of
 
 DEFAULT_WAIT_S = 10.0
@@ -292,7 +292,7 @@ class Commands:
         decided = self._node.expect(aggregate_id, envelope.command_id)
         try:
             offset = await self._node.append(self._table.source, aggregate_id.encode(), value, partition)
-            appended = {(self._table.source.name, partition): offset}
+            appended = {Place(self._table.source.name, partition): offset}
             outcome, positions = await asyncio.wait_for(decided, headers.wait_s)
         except TimeoutError:
             answered = self._headers(aggregate_id, headers.key, partition, appended)
@@ -390,13 +390,13 @@ class Commands:
 
     def _at_row(self, aggregate_id: str, command_id: str, partition: int, row: Row[Any] | None) -> dict[str, str]:
         at = row.offset if row else self._node.position(self._table, partition)
-        positions = {**self._node.event_offsets(partition), (self._table.source.name, partition): at}
+        positions = {**self._node.event_offsets(partition), Place(self._table.source.name, partition): at}
         return self._headers(aggregate_id, command_id, partition, positions)
 
     def _headers(
-        self, aggregate_id: str, command_id: str, partition: int, positions: Mapping[Partition, int]
+        self, aggregate_id: str, command_id: str, partition: int, positions: Mapping[Place, int]
     ) -> dict[str, str]:
-        own = ((topic, partition) for topic in self._own_topics)
+        own = (Place(topic, partition) for topic in self._own_topics)
         seen = {place: positions[place] for place in own if place in positions}
         return {
             "Location": f"{self._path}/{quote(aggregate_id, safe='')}/commands/{quote(command_id, safe='')}",

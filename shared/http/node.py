@@ -14,7 +14,7 @@ from shared.domain.personal import check_alike, models_in, personal_fields
 from shared.domain.row import Row
 from shared.privacy.persons import check_person_keys
 from shared.privacy.sealing import Sealer, sealer
-from shared.runtime.positions import Committed, Partition
+from shared.runtime.positions import Committed, Place
 from shared.runtime.settings import Settings
 from shared.runtime.status import Status
 from shared.tables.feed import Feed
@@ -78,7 +78,7 @@ class Node(Protocol):
     def position(self, table: Table, partition: int) -> int:
         """Offset of the last source record that rows read here include; -1 while there is none."""
 
-    def event_offsets(self, partition: int) -> Mapping[Partition, int]:
+    def event_offsets(self, partition: int) -> Mapping[Place, int]:
         """The last offset of the service's own events in `partition`: rows read here include no later ones."""
 
     async def progress(self) -> None:
@@ -135,6 +135,6 @@ class Node(Protocol):
         """Who owns what, and how far behind each partition held here is."""
 
 
-def positions_of(node: Node, table: Table, partition: int) -> dict[Partition, int]:
+def positions_of(node: Node, table: Table, partition: int) -> dict[Place, int]:
     """The last offset that rows read here include, of each topic that the table tells of; -1 while there is none."""
-    return {(each.source.name, partition): node.position(each, partition) for each in table.folded}
+    return {Place(each.source.name, partition): node.position(each, partition) for each in table.folded}

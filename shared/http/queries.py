@@ -22,7 +22,7 @@ from shared.http.node import Node, Present, as_json, positions_of, view_sealer
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
 from shared.http.waiting import MAX_WAIT_S, while_connected
-from shared.runtime.positions import POSITIONS, Partition, format_positions, parse_positions
+from shared.runtime.positions import POSITIONS, Place, format_positions, parse_positions
 from shared.topology.topics import Table
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -173,9 +173,9 @@ class Queries:
 
         def missing() -> list[str]:
             return [
-                f"at offset {offset} of {topic}/{number}, not yet at {wanted[topic, number]}"
-                for (topic, number), offset in positions_of(self._node, self._table, partition).items()
-                if offset < wanted.get((topic, number), -1)
+                f"at offset {offset} of {place}, not yet at {wanted[place]}"
+                for place, offset in positions_of(self._node, self._table, partition).items()
+                if offset < wanted.get(place, -1)
             ]
 
         if not await self._wait_until(lambda: not missing(), partition, deadline):
@@ -241,12 +241,12 @@ class Queries:
         owner = self._node.owner(self._table, partition) or "unknown"
         offsets = {name: offset for name, (_, offset) in row.made_of.items()} if row else {}
         positions = {
-            (each.source.name, partition): offsets.get(each.name, row.offset if row else -1)
+            Place(each.source.name, partition): offsets.get(each.name, row.offset if row else -1)
             for each in self._table.folded
         }
         return self._headers(partition, lag, owner, positions)
 
-    def _headers(self, partition: int, lag: int, owner: str, positions: Mapping[Partition, int]) -> dict[str, str]:
+    def _headers(self, partition: int, lag: int, owner: str, positions: Mapping[Place, int]) -> dict[str, str]:
         return {
             "Onefold-Lag": str(lag),
             "Onefold-Partition": str(partition),

@@ -21,7 +21,7 @@ from shared.domain.errors import OnefoldError
 from shared.kafka.access import ABSENT_FIX, ANSWER_S, client_config
 from shared.kafka.offsets import OffsetsUnknown, list_offsets, topic_ids
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, TransactionRefused, producer_id
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 
 Positions = dict[int, int]
 """Offset by partition."""
@@ -109,11 +109,11 @@ class Brokers:
             time.sleep(_PAUSE_S)
         return ends
 
-    def bounds(self, partitions: Collection[Partition]) -> dict[Partition, Bounds]:
-        starts, ends = (self._offsets(partitions, spec) for spec in (OffsetSpec.earliest, OffsetSpec.latest))
+    def bounds(self, places: Collection[Place]) -> dict[Place, Bounds]:
+        starts, ends = (self._offsets(places, spec) for spec in (OffsetSpec.earliest, OffsetSpec.latest))
         # after the ends, so that what has ended meanwhile does not look open
-        stable = self._offsets(partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
-        return {tp: Bounds(starts[tp], min(stable[tp], ends[tp]), ends[tp]) for tp in partitions}
+        stable = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+        return {each: Bounds(starts[each], min(stable[each], ends[each]), ends[each]) for each in places}
 
     def positions(self, group: str) -> dict[str, Positions]:
         """The next offsets that `group` reads, by topic, where it has committed any; none are of open transactions."""
@@ -130,22 +130,17 @@ class Brokers:
 
     def commit(self, group: str, positions: Mapping[str, Positions]) -> None:
         """Sets the positions of `group`, by topic. Raises GroupIsLive: the broker refuses a group with members."""
-        wanted = [
-            TopicPartition(topic, partition, offset)
-            for topic, offsets in positions.items()
-            for partition, offset in offsets.items()
-        ]
+        wanted = [TopicPartition(*place, offset) for place, offset in by_place(positions).items()]
         request = [ConsumerGroupTopicPartitions(group, wanted)]
         self.until_answered(lambda: _checked(self._admin.alter_consumer_group_offsets(request)[group].result()))
 
     def commit_with(self, group: str, positions: Mapping[str, Positions], records: Sequence[Record]) -> None:
         """Sets the positions of `group`, which has no members, and writes `records`: both or neither."""
-        offsets = {(topic, number): at for topic, offsets in positions.items() for number, at in offsets.items()}
         with closing(Consumer(client_config(self.bootstrap) | {"group.id": group})) as nobody:
             try:
                 producer = TransactionalProducer(self.bootstrap, producer_id(group, "begin"))
                 producer.send(records)
-                producer.commit(offsets, nobody.consumer_group_metadata())
+                producer.commit(by_place(positions), nobody.consumer_group_metadata())
             except (TransactionAborted, TransactionRefused) as failure:
                 raise BrokersUnavailable(f"{self.bootstrap}: {failure}") from failure
 
@@ -159,17 +154,17 @@ class Brokers:
         spec: Callable[[], OffsetSpec],
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> Positions:
-        partitions = [(topic, partition) for partition in range(self.partitions(topic))]
-        return {partition: offset for (_, partition), offset in self._offsets(partitions, spec, isolation).items()}
+        places = [Place(topic, number) for number in range(self.partitions(topic))]
+        return {place.number: offset for place, offset in self._offsets(places, spec, isolation).items()}
 
     def _offsets(
         self,
-        partitions: Collection[Partition],
+        places: Collection[Place],
         spec: Callable[[], OffsetSpec],
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> dict[Partition, int]:
+    ) -> dict[Place, int]:
         try:
-            return self.until_answered(lambda: list_offsets(self._admin, partitions, spec, isolation))
+            return self.until_answered(lambda: list_offsets(self._admin, places, spec, isolation))
         except OffsetsUnknown as failure:
             raise BrokersUnavailable(f"{self.bootstrap}: {failure}. Try again.") from failure
 
@@ -199,6 +194,10 @@ class Brokers:
                 if failure.args[0].code() not in _TRANSIENT or time.monotonic() > deadline:
                     raise explained(self.bootstrap, failure) from failure
             time.sleep(_PAUSE_S)
+
+
+def by_place(positions: Mapping[str, Positions]) -> dict[Place, int]:
+    return {Place(topic, number): at for topic, some in positions.items() for number, at in some.items()}
 
 
 def _checked(answer: ConsumerGroupTopicPartitions) -> Sequence[TopicPartition]:

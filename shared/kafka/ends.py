@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 import structlog
-from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
+
+from shared.runtime.positions import Place
 
 log = structlog.get_logger(__name__)
 
@@ -21,9 +22,9 @@ class Leaders(Protocol):
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
-    def leader(self, partition: TopicPartition) -> int | None: ...
+    def leader(self, place: Place) -> int | None: ...
     async def learn_leaders(self, topics: Collection[str]) -> None: ...
-    async def ends_at(self, leader: int, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]: ...
+    async def ends_at(self, leader: int, places: Collection[Place]) -> dict[Place, int]: ...
 
 
 class LeaderEnds:
@@ -34,17 +35,17 @@ class LeaderEnds:
         self._consumer: Leaders | None = None
         self._starting = asyncio.Lock()
 
-    def leader(self, partition: TopicPartition) -> int | None:
+    def leader(self, place: Place) -> int | None:
         """Its broker's id; None while that is not known."""
-        return None if self._consumer is None else self._consumer.leader(partition)
+        return None if self._consumer is None else self._consumer.leader(place)
 
-    async def of(self, leader: int | None, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    async def of(self, leader: int | None, places: Collection[Place]) -> dict[Place, int]:
         """The high watermarks, if their leader gives them within WITHIN_MS. None as leader: to learn who leads them."""
         try:
             consumer = await self._started()
             if leader is not None:
-                return await consumer.ends_at(leader, partitions)
-            await consumer.learn_leaders({tp.topic for tp in partitions})
+                return await consumer.ends_at(leader, places)
+            await consumer.learn_leaders({place.topic for place in places})
         except KafkaError as failure:
             log.info("a leader does not tell where its partitions end", leader=leader, reason=repr(failure))
         return {}

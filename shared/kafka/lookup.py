@@ -10,6 +10,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from shared.domain.errors import NotReady
 from shared.domain.history_index import LogBegins
+from shared.runtime.positions import Place
 
 FETCH_BYTES = 64 * 1024  # the broker sends at least a whole batch, of which one record is wanted
 NEIGHBOURS = 200  # records that come along with the wanted one; the next wanted one may be among them
@@ -18,7 +19,7 @@ LONG_MS = 3_600_000  # longer than any caller waits
 
 
 async def read_at(
-    new_consumer: Callable[[int], AIOKafkaConsumer], tp: TopicPartition, offsets: Sequence[int]
+    new_consumer: Callable[[int], AIOKafkaConsumer], place: Place, offsets: Sequence[int]
 ) -> Sequence[bytes]:
     """The values at the ascending offsets, all of which were committed.
 
@@ -30,30 +31,29 @@ async def read_at(
     try:
         async with asyncio.timeout(TIMEOUT_S):
             await reader.start()
-            reader.assign([tp])
-            return await _values(reader, tp, offsets)
+            return await _values(reader, place, offsets)
     except (KafkaError, TimeoutError) as failure:
-        raise NotReady(f"{tp.topic} can't be read now: {type(failure).__name__}") from failure
+        raise NotReady(f"{place.topic} can't be read now: {type(failure).__name__}") from failure
     finally:
         await reader.stop()
 
 
-async def _values(reader: AIOKafkaConsumer, tp: TopicPartition, offsets: Sequence[int]) -> Sequence[bytes]:
+async def _values(reader: AIOKafkaConsumer, place: Place, offsets: Sequence[int]) -> Sequence[bytes]:
     try:
-        found = {record.offset: record.value async for record in records_at(reader, tp, offsets)}
+        found = {record.offset: record.value async for record in records_at(reader, place, offsets)}
     except OffsetOutOfRangeError:
-        raise LogBegins((await reader.beginning_offsets([tp]))[tp]) from None
+        (start,) = (await reader.beginning_offsets(reader.assignment())).values()
+        raise LogBegins(start) from None
     return [found[offset] for offset in offsets]
 
 
-async def records_at(
-    reader: AIOKafkaConsumer, tp: TopicPartition, offsets: Sequence[int]
-) -> AsyncIterator[ConsumerRecord]:
+async def records_at(reader: AIOKafkaConsumer, place: Place, offsets: Sequence[int]) -> AsyncIterator[ConsumerRecord]:
     """The records at the ascending offsets, each as soon as it arrives. The caller sets the time-out for all of them.
 
     Raises OffsetOutOfRangeError at the first that was removed.
     """
-    missing = set(offsets)
+    missing, tp = set(offsets), TopicPartition(*place)
+    reader.assign([tp])
     for offset in offsets:
         if offset not in missing:
             continue

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
 from shared.kafka.access import ANSWER_S, GROUP_ERRORS, client_config
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 
 Answer = TypeVar("Answer")
 
@@ -58,16 +58,16 @@ class Offsets:
     def __init__(self, bootstrap: str) -> None:
         self._config = client_config(bootstrap)
 
-    def committed(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, int | None]:
+    def committed(self, group: str, places: Iterable[Place]) -> dict[Place, int | None]:
         """The next offset `group` reads of each partition; None where it never committed. Raises as `positions`."""
-        return {partition: position.offset for partition, position in self.positions(group, partitions).items()}
+        return {place: position.offset for place, position in self.positions(group, places).items()}
 
-    def positions(self, group: str, partitions: Iterable[Partition]) -> dict[Partition, Position]:
+    def positions(self, group: str, places: Iterable[Place]) -> dict[Place, Position]:
         """All from one broker, which may have been superseded as the group's coordinator without having heard of it.
 
         Raises OffsetsUnknown while a predecessor's transaction is pending, because only its end makes the answer final.
         """
-        wanted = [TopicPartition(topic, partition) for topic, partition in partitions]
+        wanted = [TopicPartition(*place) for place in places]
         if not wanted:
             return {}
         # Not with an admin client: for a group whose coordinator is lost, it ends the process (librdkafka issue 3663).
@@ -80,25 +80,23 @@ class Offsets:
         # with an error, the offset looks like "never committed"
         for error in (tp.error for tp in found if tp.error):
             raise _typed(error)
-        return {
-            (tp.topic, tp.partition): Position(None if tp.offset < 0 else tp.offset, tp.metadata or "") for tp in found
-        }
+        return {place_of(tp): Position(None if tp.offset < 0 else tp.offset, tp.metadata or "") for tp in found}
 
-    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """The high watermark of each partition: behind every record, also those of open transactions."""
-        return self._listed(partitions, OffsetSpec.latest)
+        return self._listed(places, OffsetSpec.latest)
 
-    def stable_ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def stable_ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """The last stable offset of each partition: where the first open transaction begins, else its end."""
-        return self._listed(partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+        return self._listed(places, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
 
-    def starts(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    def starts(self, places: Iterable[Place]) -> dict[Place, int]:
         """The first offset each partition still has."""
-        return self._listed(partitions, OffsetSpec.earliest)
+        return self._listed(places, OffsetSpec.earliest)
 
-    def any_records(self, partitions: Iterable[Partition]) -> bool:
+    def any_records(self, places: Iterable[Place]) -> bool:
         """Whether one of them has, or had, a committed record; one with an end may have only aborted ones."""
-        starts, ends = self.starts(partitions), self.ends(partitions)
+        starts, ends = self.starts(places), self.ends(places)
         if any(starts.values()):
             return True
         unread = {place for place, end in ends.items() if end}
@@ -107,12 +105,12 @@ class Offsets:
             while unread:
                 found = consumer.poll(ANSWER_S)
                 if found is None:
-                    raise OffsetsUnknown(f"{min(unread)[0]} can't be read")
+                    raise OffsetsUnknown(f"{min(unread).topic} can't be read")
                 error = found.error()
                 if error is None:
                     return True
                 if error.code() == KafkaError._PARTITION_EOF:
-                    unread.discard((found.topic(), found.partition()))
+                    unread.discard(Place(str(found.topic()), int(found.partition() or 0)))
                 elif error.code() not in GROUP_ERRORS:
                     raise _typed(error)
         return False
@@ -122,45 +120,49 @@ class Offsets:
         admin = AdminClient(self._config)
         return _answer(lambda: topic_ids(admin, topics))
 
-    def out_of_sync(self, topics: Collection[str]) -> dict[Partition, tuple[int, int]]:
+    def out_of_sync(self, topics: Collection[str]) -> dict[Place, tuple[int, int]]:
         """Of each partition that misses copies: how many are in sync, and how many there should be."""
         admin = AdminClient(self._config)
         found = _answer(lambda: described(admin, topics))
         copies = {
-            (topic, place.id): (len(place.isr), len(place.replicas))
+            Place(topic, each.id): (len(each.isr), len(each.replicas))
             for topic, description in found.items()
-            for place in description.partitions
+            for each in description.partitions
         }
         return {place: (in_sync, wanted) for place, (in_sync, wanted) in copies.items() if in_sync < wanted}
 
     def _listed(
         self,
-        partitions: Iterable[Partition],
+        places: Iterable[Place],
         spec: Callable[[], OffsetSpec],
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> dict[Partition, int]:
+    ) -> dict[Place, int]:
         admin = AdminClient(self._config)
-        return _answer(lambda: list_offsets(admin, partitions, spec, isolation))
+        return _answer(lambda: list_offsets(admin, places, spec, isolation))
 
 
 def list_offsets(
     admin: AdminClient,
-    partitions: Iterable[Partition],
+    places: Iterable[Place],
     spec: Callable[[], OffsetSpec],
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-) -> dict[Partition, int]:
+) -> dict[Place, int]:
     """The offset that `spec` asks for, by partition. Raises KafkaException or OffsetsUnknown."""
-    wanted = {TopicPartition(topic, partition): spec() for topic, partition in partitions}
+    wanted = {TopicPartition(*place): spec() for place in places}
     if not wanted:
         return {}
     futures: Mapping[TopicPartition, Future[Any]] = admin.list_offsets(
         wanted, isolation_level=isolation, request_timeout=ANSWER_S
     )
-    found = {(tp.topic, tp.partition): future.result().offset for tp, future in futures.items()}
+    found = {place_of(tp): future.result().offset for tp, future in futures.items()}
     # a leader that does not answer in time leaves its partitions at -1, without an error
-    if silent := [partition for partition, offset in found.items() if offset < 0]:
+    if silent := [place for place, offset in found.items() if offset < 0]:
         raise OffsetsUnknown(f"no leader answers for {len(silent)} partitions, {silent[0]} among them")
     return found
+
+
+def place_of(found: TopicPartition) -> Place:
+    return Place(found.topic, found.partition)
 
 
 def topic_ids(admin: AdminClient, topics: Collection[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from msgspec import Struct
 
 from shared.kafka.access import ANSWER_S, client_config
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 
 log = structlog.get_logger(__name__)
 
@@ -103,8 +103,8 @@ class Reader:
         self._consumer = Consumer({**client_config(bootstrap), **_READER, "group.id": group, "logger": self._log})
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="reader")
         self._learned: set[str] = set()
-        self._positions: dict[Partition, int] = {}
-        self._paused: set[Partition] = set()
+        self._positions: dict[Place, int] = {}
+        self._paused: set[Place] = set()
 
     async def learn(self, topics: Collection[str]) -> None:
         """Ask for the leaders of topics that are about to be assigned.
@@ -119,49 +119,49 @@ class Reader:
                 self._consumer.list_topics(topic, LEADERS_S)
                 self._learned.add(topic)
 
-    def assign(self, positions: Mapping[Partition, int]) -> None:
+    def assign(self, positions: Mapping[Place, int]) -> None:
         """Read these partitions from now on, each from its offset, and nothing else."""
         self.resume(*self._paused)  # librdkafka keeps partitions paused across assignments
         self._positions = dict(positions)
-        self._consumer.assign([TopicPartition(*tp, offset) for tp, offset in positions.items()])
+        self._consumer.assign([TopicPartition(*place, offset) for place, offset in positions.items()])
 
-    def assignment(self) -> set[Partition]:
+    def assignment(self) -> set[Place]:
         return set(self._positions)
 
-    def seek(self, tp: Partition, offset: int) -> None:
+    def seek(self, place: Place, offset: int) -> None:
         """Continue at `offset`. Only after a record or the end of the partition was read. Raises OffsetGone."""
-        self._positions[tp] = offset
+        self._positions[place] = offset
         try:
-            self._consumer.seek(TopicPartition(*tp, offset))
+            self._consumer.seek(TopicPartition(*place, offset))
         except KafkaException as refusal:  # the partition is not being fetched, as after its leader has moved
-            raise OffsetGone(f"{tp[0]}/{tp[1]}: {refusal}") from refusal
+            raise OffsetGone(f"{place}: {refusal}") from refusal
 
-    def pause(self, *tps: Partition) -> None:
-        new = set(tps) - self._paused
+    def pause(self, *places: Place) -> None:
+        new = set(places) - self._paused
         self._paused |= new
-        self._consumer.pause(_places(new))
+        self._consumer.pause(_partitions(new))
 
-    def resume(self, *tps: Partition) -> None:
-        old = self._paused & set(tps)  # for others, librdkafka would drop the fetched records and fetch them again
+    def resume(self, *places: Place) -> None:
+        old = self._paused & set(places)  # for others, librdkafka would drop the fetched records and fetch them again
         self._paused -= old
-        self._consumer.resume(_places(old))
+        self._consumer.resume(_partitions(old))
 
-    def paused(self) -> set[Partition]:
+    def paused(self) -> set[Place]:
         return set(self._paused)
 
-    def position(self, tp: Partition) -> int:
+    def position(self, place: Place) -> int:
         """The next offset to read. At the partition's end, offsets without a record are passed, too."""
-        return self._positions[tp]
+        return self._positions[place]
 
-    def highwater(self, tp: Partition) -> int:
+    def highwater(self, place: Place) -> int:
         """The partition's end as of the last fetch, 0 before the first."""
         try:
-            _, end = self._consumer.get_watermark_offsets(TopicPartition(*tp), cached=True)
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
         except KafkaException:  # its leader is not known yet
             return 0
         return max(0, end)
 
-    async def getmany(self, timeout_ms: int, max_records: int) -> dict[Partition, list[ReadRecord]]:
+    async def getmany(self, timeout_ms: int, max_records: int) -> dict[Place, list[ReadRecord]]:
         """The fetched records by partition; if none, the first to arrive. If cancelled, only `stop` may follow.
 
         Raises OffsetGone or ReadRefused, after which partitions have to be assigned again.
@@ -178,41 +178,41 @@ class Reader:
         await asyncio.to_thread(self._thread.shutdown)
         self._consumer.close()
 
-    def _by_partition(self, messages: Sequence[Any]) -> dict[Partition, list[ReadRecord]]:
+    def _by_partition(self, messages: Sequence[Any]) -> dict[Place, list[ReadRecord]]:
         """Each offset once, in order, even if librdkafka reads some again when leaders move. Raises ReadRefused."""
         if self._log.made_again:
             raise ReadRefused(
                 f"{min(self._log.made_again)} was deleted while this worker ran, and made again; fix: run `provision`, "
                 f"then start it again"
             )
-        found: dict[Partition, list[ReadRecord]] = {}
+        found: dict[Place, list[ReadRecord]] = {}
         records: list[ReadRecord] = []
-        place, position = ("", -1), 0
+        place, position = Place("", -1), 0
         for message in messages:
             if message.error() is not None:
                 self._note(message)
                 continue
             topic, partition, offset = message.topic(), message.partition(), message.offset()
-            if partition != place[1] or topic != place[0]:
-                place = topic, partition
+            if partition != place.number or topic != place.topic:
+                place = Place(topic, partition)
                 records = found.setdefault(place, [])
                 position = records[-1].offset + 1 if records else self._positions[place]
             if offset >= position:
                 position = offset + 1
                 key, value, (_, timestamp) = message.key(), message.value(), message.timestamp()
                 records.append(ReadRecord(topic, partition, offset, key, value, timestamp))
-        found = {tp: records for tp, records in found.items() if records}
-        for tp, records in found.items():
-            self._positions[tp] = max(self._positions[tp], records[-1].offset + 1)
+        found = {place: records for place, records in found.items() if records}
+        for place, records in found.items():
+            self._positions[place] = max(self._positions[place], records[-1].offset + 1)
         return found
 
     def _note(self, message: Any) -> None:
         error: KafkaError = message.error()
-        tp = message.topic(), message.partition()
+        place = Place(message.topic(), message.partition())
         if error.code() == KafkaError._PARTITION_EOF:
-            self._positions[tp] = max(self._positions[tp], message.offset())
+            self._positions[place] = max(self._positions[place], message.offset())
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise OffsetGone(f"{tp[0]}/{tp[1]}: {error.str()}")
+            raise OffsetGone(f"{place}: {error.str()}")
         elif not error.fatal() and (message.topic() is None or error.code() in _TRANSIENT):
             log.info("reading from the brokers is tried again", reason=f"{error.str()} ({error.name()})")
         else:
@@ -220,5 +220,5 @@ class Reader:
             raise ReadRefused(f"{message.topic()}: {error.str()} ({error.name()}); fix: {fix}")
 
 
-def _places(tps: Collection[Partition]) -> list[TopicPartition]:
-    return [TopicPartition(*tp) for tp in tps]
+def _partitions(places: Collection[Place]) -> list[TopicPartition]:
+    return [TopicPartition(*place) for place in places]

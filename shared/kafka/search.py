@@ -14,9 +14,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from shared.kafka.access import ANSWER_S, client_config
 from shared.kafka.brokers import Bounds, Brokers, BrokersUnavailable, explained
+from shared.kafka.offsets import place_of
 from shared.kafka.reader import ReadRecord
 from shared.kafka.spans import Span
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 
 _RECORDS_A_CHUNK = 1_000
 _WAIT_S = 0.02  # for a full chunk
@@ -57,21 +58,19 @@ class LogSearch:
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    def bounds(self, topics: Set[str]) -> Mapping[Partition, Bounds]:
+    def bounds(self, topics: Set[str]) -> Mapping[Place, Bounds]:
         """Of every partition of those topics that there are."""
         found = self._brokers.until_answered(lambda: self._consumer.list_topics(timeout=ANSWER_S)).topics
         return self._brokers.bounds(
-            [(name, number) for name in topics & found.keys() for number in found[name].partitions]
+            [Place(name, number) for name in topics & found.keys() for number in found[name].partitions]
         )
 
-    def offsets_at(self, ends: Mapping[Partition, int], at_ms: int) -> dict[Partition, int]:
+    def offsets_at(self, ends: Mapping[Place, int], at_ms: int) -> dict[Place, int]:
         """The offset of the first record that was appended at or after `at_ms`; the end if there is none."""
-        wanted = [TopicPartition(*partition, max(0, at_ms)) for partition in ends]
+        wanted = [TopicPartition(*place, max(0, at_ms)) for place in ends]
         found = self._brokers.until_answered(lambda: self._offsets_for_times(wanted))
-        places = {(tp.topic, tp.partition): tp.offset for tp in found}
-        return {
-            partition: min(places[partition], end) if places[partition] >= 0 else end for partition, end in ends.items()
-        }
+        firsts = {place_of(tp): tp.offset for tp in found}
+        return {place: min(firsts[place], end) if firsts[place] >= 0 else end for place, end in ends.items()}
 
     def _offsets_for_times(self, wanted: list[TopicPartition]) -> list[TopicPartition]:
         found = self._consumer.offsets_for_times(wanted, ANSWER_S) if wanted else []
@@ -84,10 +83,10 @@ class LogSearch:
 
         Below the spans' ends no transaction may be open.
         """
-        left = {(span.topic, span.partition): span for span in spans if span.start < span.end}
+        left = {span.place: span for span in spans if span.start < span.end}
         self._consumer.resume(self._paused)  # else they stay so when assigned again
         self._paused.clear()
-        self._consumer.assign([TopicPartition(span.topic, span.partition, span.start) for span in left.values()])
+        self._consumer.assign([TopicPartition(*span.place, span.start) for span in left.values()])
         heard_at = time.monotonic()
         while left:
             messages = self._consumer.consume(_RECORDS_A_CHUNK, _WAIT_S)
@@ -99,8 +98,8 @@ class LogSearch:
                 raise BrokersUnavailable(f"no broker gives the records of {sorted(left)[0]}")
             yield None
 
-    def _look(self, message: Any, left: dict[Partition, Span], texts: Sequence[bytes]) -> Iterator[ReadRecord]:
-        place, error = (message.topic(), message.partition()), message.error()
+    def _look(self, message: Any, left: dict[Place, Span], texts: Sequence[bytes]) -> Iterator[ReadRecord]:
+        place, error = Place(message.topic(), message.partition()), message.error()
         span = left.get(place)
         if error is not None:
             self._hear(error, place, message.offset(), left)
@@ -113,18 +112,18 @@ class LogSearch:
             if offset >= span.end - 1:
                 self._end(place, left)
 
-    def _hear(self, error: KafkaError, place: Partition, offset: int, left: dict[Partition, Span]) -> None:
+    def _hear(self, error: KafkaError, place: Place, offset: int, left: dict[Place, Span]) -> None:
         if error.code() == KafkaError._PARTITION_EOF:
             if place in left and offset >= left[place].end:
                 self._end(place, left)
-        elif error.code() in _DENIED and place[0]:
-            self.refused.add(place[0])
-            for each in [each for each in left if each[0] == place[0]]:
+        elif error.code() in _DENIED and place.topic:
+            self.refused.add(place.topic)
+            for each in [each for each in left if each.topic == place.topic]:
                 self._end(each, left)
         elif error.fatal():
             raise explained(self._bootstrap, KafkaException(error))
 
-    def _end(self, place: Partition, left: dict[Partition, Span]) -> None:
+    def _end(self, place: Place, left: dict[Place, Span]) -> None:
         del left[place]
         with suppress(KafkaException):
             self._consumer.pause([TopicPartition(*place)])

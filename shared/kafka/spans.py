@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from shared.kafka.access import GROUP_ERRORS, client_config
 from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, BrokersUnavailable, explained
+from shared.runtime.positions import Place
 
 _RECORDS_A_CHUNK = 2_000
 _WAIT_S = 0.05  # for a full chunk; the last one always takes this long
@@ -31,8 +32,7 @@ _READER = {
 class Span(NamedTuple):
     """Offsets of a partition from `start` up to, not including, `end`."""
 
-    topic: str
-    partition: int
+    place: Place
     start: int
     end: int
 
@@ -52,7 +52,7 @@ def read(client: Mapping[str, Any], span: Span, deadline_s: float = SETTLE_DEADL
     deadline_s: how long to wait without any progress. Raises BrokersUnavailable.
     """
     with closing(Consumer({**client, **_READER})) as consumer:
-        consumer.assign([TopicPartition(span.topic, span.partition, span.start)])
+        consumer.assign([TopicPartition(*span.place, span.start)])
         position, heard_at = span.start, time.monotonic()
         while position < span.end:
             messages: list[Any] = consumer.consume(_RECORDS_A_CHUNK, _WAIT_S)
@@ -64,14 +64,14 @@ def read(client: Mapping[str, Any], span: Span, deadline_s: float = SETTLE_DEADL
             if (reached := max(ends, default=position)) > position:
                 position, heard_at = reached, time.monotonic()
             elif time.monotonic() > heard_at + deadline_s:
-                raise BrokersUnavailable(f"{span.topic}/{span.partition}: no broker answers for offset {position}")
+                raise BrokersUnavailable(f"{span.place}: no broker answers for offset {position}")
 
 
 def read_all(brokers: Brokers, topic: str) -> Iterator[tuple[int, bytes | None, bytes | None]]:
     """(partition, key, value) of all records committed so far in a small topic, each partition in order."""
     ends = brokers.settled_ends(topic)
     for partition, start in brokers.starts(topic).items():
-        span = Span(topic, partition, start, ends[partition])
+        span = Span(Place(topic, partition), start, ends[partition])
         for chunk in read(client_config(brokers.bootstrap), span) if start < span.end else ():
             yield from zip(repeat(partition), chunk.keys, chunk.values)
 

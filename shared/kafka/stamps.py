@@ -11,23 +11,21 @@ from itertools import zip_longest
 from confluent_kafka import Consumer, TopicPartition
 
 from shared.kafka.access import client_config
+from shared.runtime.positions import Place
 
 _ROUND_S = 2.0  # a partition whose leader is away answers nothing
 _FETCH_BYTES = 16 * 1024  # a whole batch comes at least, of which one record is wanted
 
-Place = tuple[str, int, int]
-"""Topic, partition and offset."""
 
+def stamps(bootstrap: str, offsets: Iterable[tuple[Place, int]]) -> dict[tuple[Place, int], float]:
+    """Of the first record at or behind each offset, open transactions included, in seconds since the epoch.
 
-def stamps(bootstrap: str, places: Iterable[Place]) -> dict[Place, float]:
-    """Of the first record at or behind each place, open transactions included, in seconds since the epoch.
-
-    Those places are missing behind which nothing is, or whose leader does not answer.
+    Those are missing behind which nothing is, or whose leader does not answer.
     """
-    by_partition: dict[tuple[str, int], list[Place]] = defaultdict(list)
-    for place in sorted(set(places)):
-        by_partition[place[:2]].append(place)
-    if not by_partition:
+    by_place: dict[Place, list[tuple[Place, int]]] = defaultdict(list)
+    for each in sorted(set(offsets)):
+        by_place[each[0]].append(each)
+    if not by_place:
         return {}
     config = client_config(bootstrap) | {
         "group.id": "doctor",  # the client asks for one, and never joins it
@@ -38,25 +36,25 @@ def stamps(bootstrap: str, places: Iterable[Place]) -> dict[Place, float]:
         "fetch.message.max.bytes": _FETCH_BYTES,
         "log_level": 0,
     }
-    found: dict[Place, float] = {}
+    found: dict[tuple[Place, int], float] = {}
     with closing(Consumer(config)) as consumer:
-        for each in zip_longest(*by_partition.values()):  # a consumer reads one place of a partition at a time
-            found |= _one_round(consumer, [place for place in each if place is not None])
+        for some in zip_longest(*by_place.values()):  # a consumer reads a partition from one offset at a time
+            found |= _one_round(consumer, dict(filter(None, some)))
     return found
 
 
-def _one_round(consumer: Consumer, places: list[Place]) -> dict[Place, float]:
-    found, waiting = {}, {place[:2]: place for place in places}
-    consumer.assign([TopicPartition(*place) for place in places])
-    consumer.resume([TopicPartition(*tp) for tp in waiting])  # a pause outlives an assignment
+def _one_round(consumer: Consumer, waiting: dict[Place, int]) -> dict[tuple[Place, int], float]:
+    found = {}
+    consumer.assign([TopicPartition(*place, offset) for place, offset in waiting.items()])
+    consumer.resume([TopicPartition(*place) for place in waiting])  # a pause outlives an assignment
     deadline = time.monotonic() + _ROUND_S
     while waiting and (left_s := deadline - time.monotonic()) > 0:
         message = consumer.poll(left_s)
         if message is None or message.topic() is None:
             continue
-        tp = (str(message.topic()), int(message.partition() or 0))
-        place = waiting.pop(tp, None)
-        if place is not None and message.error() is None:
-            found[place] = message.timestamp()[1] / 1000
-        consumer.pause([TopicPartition(*tp)])
+        place = Place(str(message.topic()), int(message.partition() or 0))
+        offset = waiting.pop(place, None)
+        if offset is not None and message.error() is None:
+            found[place, offset] = message.timestamp()[1] / 1000
+        consumer.pause([TopicPartition(*place)])
     return found

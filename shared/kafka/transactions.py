@@ -15,7 +15,7 @@ from shared.kafka.access import ANSWER_S
 from shared.kafka.producer import FIXES, MISSING_TOPIC_TIMEOUT_S, learn_time, producer_config
 from shared.runtime import failpoints
 from shared.runtime.clock import elapsed_s
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 
 log = structlog.get_logger(__name__)
 
@@ -121,7 +121,7 @@ class TransactionalProducer:
             _produce(producer, records, self._last, report_all=self._report_all)
             failpoints.reached("after_produce")
 
-    def commit(self, offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
+    def commit(self, offsets: Mapping[Place, int], member: bytes) -> Mapping[Place, int]:
         """Commit the sent records, and with them `offsets` for the group member.
 
         offsets: the next offset to read, by source partition. member: from `group_metadata`.
@@ -140,8 +140,8 @@ class TransactionalProducer:
         self._report_all = self._missed = False
         return self._last.offsets
 
-    def forget_pending(self, partitions: Iterable[Partition], member: bytes) -> None:
-        """Abort a transaction with offsets of `partitions`: the group's coordinator then drops our pending offsets.
+    def forget_pending(self, places: Iterable[Place], member: bytes) -> None:
+        """Abort a transaction with offsets of `places`: the group's coordinator then drops our pending offsets.
 
         A coordinator that is elected again while it loads its log, as after a quick restart, loads it twice. Offsets
         whose transaction was aborted meanwhile then stay pending, and no member can read them (Kafka 4.1.2).
@@ -149,18 +149,18 @@ class TransactionalProducer:
         """
         with self._aborting_on_failure(ANSWER_S):
             producer = self._begun(attempts=1, timeout_s=ANSWER_S)
-            positions = [TopicPartition(topic, partition, BEYOND) for topic, partition in partitions]
+            positions = [TopicPartition(*place, BEYOND) for place in places]
             producer.send_offsets_to_transaction(positions, member, ANSWER_S)
             producer.abort_transaction(ANSWER_S)
 
-    def written_ends(self, partitions: Iterable[Partition]) -> Mapping[Partition, int]:
+    def written_ends(self, places: Iterable[Place]) -> Mapping[Place, int]:
         """Where each partition ends, found by writing a record there, which is aborted, and its marker behind it.
 
         Only its leader can write, with enough replicas; a broker that was superseded may still answer a question for
         the end. Waits for each answer once. Raises as `commit` does.
         """
         self._last = _LastDeliveries()
-        records = [Record(topic, NO_ROW, None, partition) for topic, partition in partitions]
+        records = [Record(place.topic, NO_ROW, None, place.number) for place in places]
         with self._aborting_on_failure(ANSWER_S):
             producer = self._begun(attempts=1, timeout_s=ANSWER_S)
             _produce(producer, records, self._last, report_all=True)
@@ -226,7 +226,7 @@ class _LastDeliveries:
 
     def __init__(self) -> None:
         self.sent = elapsed_s()
-        self.offsets: dict[Partition, int] = {}
+        self.offsets: dict[Place, int] = {}
         self.error: KafkaError | None = None
         self.failed_at = ""
         self.failed_topic = ""
@@ -234,7 +234,7 @@ class _LastDeliveries:
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         if error is None and (offset := message.offset()) is not None:
-            self.offsets[message.topic(), message.partition()] = offset  # type: ignore[index]
+            self.offsets[Place(message.topic(), message.partition())] = offset  # type: ignore[arg-type]
             learn_time(message, self.sent)
         else:
             self.fail(error or _NOWHERE, message.topic(), message.partition(), message.key(), message.value())
@@ -278,8 +278,8 @@ def _produce(producer: Producer, records: Sequence[Record], last: _LastDeliverie
                 raise KafkaException(last.error or failure.args[0]) from failure
 
 
-def _send_offsets(producer: Producer, offsets: Mapping[Partition, int], member: bytes) -> None:
-    positions = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+def _send_offsets(producer: Producer, offsets: Mapping[Place, int], member: bytes) -> None:
+    positions = [TopicPartition(*place, offset) for place, offset in offsets.items()]
     _retried(lambda: producer.send_offsets_to_transaction(positions, member, CALL_TIMEOUT_S))
 
 

@@ -26,7 +26,7 @@ from shared.domain.errors import OnefoldError
 from shared.kafka.access import ABSENT_FIX, ANSWER_S, client_config
 from shared.runtime.checkout import found_services
 from shared.runtime.declared import declared
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.topology.declaration import Service
 from shared.topology.topics import DELETIONS_KEPT_S, Topology
@@ -103,7 +103,7 @@ class Placement(NamedTuple):
     """The brokers that answer, the copies of every partition there is, and where the brokers are."""
 
     brokers: frozenset[int]
-    copies: Mapping[Partition, Copies]
+    copies: Mapping[Place, Copies]
     addresses: Sequence[str] = ()
 
 
@@ -222,7 +222,7 @@ def placed(bootstrap: str) -> Placement:
     """Where every topic's partitions are. Raises ProvisionError if no broker answers."""
     found = _Topics(bootstrap).metadata()
     copies = {
-        (name, number): Copies(tuple(partition.replicas), tuple(partition.isrs))
+        Place(name, number): Copies(tuple(partition.replicas), tuple(partition.isrs))
         for name, topic in found.topics.items()
         for number, partition in topic.partitions.items()
     }

@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 from shared.domain.errors import OnefoldError
 from shared.domain.row import Row
 from shared.kafka.access import ANSWER_S, client_config
-from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, GroupIsLive, Positions, explained
+from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, GroupIsLive, Positions, by_place, explained
 from shared.kafka.transactions import Record
 from shared.operations.provision import set_config
 from shared.parking.parked import (
@@ -42,7 +42,7 @@ from shared.parking.parked import (
     processor_of_id,
 )
 from shared.parking.requests import Begins, noted_begins, operator_requests
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.topology.replay import Replay
 from shared.topology.topics import Cleanup, Topic, Topology
 
@@ -60,8 +60,7 @@ class HistoryIsCut(OnefoldError):
 class Move:
     """The group's position in one partition. before: None where it never committed."""
 
-    topic: str
-    partition: int
+    place: Place
     before: int | None
     after: int
 
@@ -70,8 +69,7 @@ class Move:
 class ToEmpty:
     """One partition of a changelog to be emptied: its records are from `start` up to, not including, `end`."""
 
-    changelog: str
-    partition: int
+    changelog: Place
     start: int
     end: int
 
@@ -89,10 +87,10 @@ class Plan:
     group: str
     members: tuple[str, ...]
     changelogs: tuple[str, ...]
-    positions: Mapping[Partition, int]
+    positions: Mapping[Place, int]
     moves: tuple[Move, ...]
     emptied: tuple[ToEmpty, ...]
-    rewound: Mapping[Partition, int]
+    rewound: Mapping[Place, int]
     ended: tuple[Record, ...]
     parking: str
     notes: tuple[OperatorRequest, ...]
@@ -118,8 +116,8 @@ class Reprocessing:
         before = self._positions(group)
         begins = noted_begins(self._brokers, topology)
         # where the group has no position, a worker begins by itself, its policies at the present
-        again = {tp: start for tp, start in again.items() if tp in before or tp in noted}
-        moves = (Move(*tp, before.get(tp), after) for tp, after in sorted((again | skipped).items()))
+        again = {place: start for place, start in again.items() if place in before or place in noted}
+        moves = (Move(place, before.get(place), after) for place, after in sorted((again | skipped).items()))
         return Plan(
             group,
             self._brokers.members(group),
@@ -127,7 +125,7 @@ class Reprocessing:
             positions=before,
             moves=tuple(move for move in moves if (move.before or 0) != move.after or skipped),
             emptied=tuple(part for changelog in changelogs for part in self._filled(changelog)),
-            rewound={tp: start for tp, start in rewound.items() if tp in before},
+            rewound={place: start for place, start in rewound.items() if place in before},
             ended=tuple(_ended(topology, replay)),
             parking=topology.parking.name,
             notes=tuple(_notes(replay, rewound | skipped)),
@@ -141,9 +139,9 @@ class Reprocessing:
         if plan.rewound or plan.ended or plan.begins:
             self._brokers.commit_with(plan.group, _by_topic(plan.rewound), [*plan.ended, *plan.begins])
         for changelog in plan.changelogs:
-            self._empty(changelog, [part for part in plan.emptied if part.changelog == changelog])
+            self._empty(changelog, [part for part in plan.emptied if part.changelog.topic == changelog])
         self._refuse_changes(plan.group, {**plan.positions, **plan.rewound})
-        later = {(move.topic, move.partition): move.after for move in plan.moves}
+        later = {move.place: move.after for move in plan.moves}
         notes = [Record(plan.parking, *note.record, partition_of_id(note.id)) for note in plan.notes]
         self._brokers.commit_with(plan.group, _by_topic(later), [*notes, *plan.copying])
 
@@ -159,7 +157,7 @@ class Reprocessing:
                 "A killed worker counts until its session times out"
             )
 
-    def _refuse_changes(self, group: str, positions: Mapping[Partition, int]) -> None:
+    def _refuse_changes(self, group: str, positions: Mapping[Place, int]) -> None:
         """Raises GroupIsLive. A worker that came and went may have written rows from what it restored before."""
         self.refuse_members(group)
         if self._positions(group) != positions:
@@ -168,41 +166,41 @@ class Reprocessing:
                 "then do this again"
             )
 
-    def _positions(self, group: str) -> dict[Partition, int]:
-        return {(topic, p): at for topic, known in self._brokers.positions(group).items() for p, at in known.items()}
+    def _positions(self, group: str) -> dict[Place, int]:
+        return by_place(self._brokers.positions(group))
 
     def _starts(
-        self, topics: Iterable[Topic], noted: Mapping[Partition, int], may_be_cut: Set[str] = frozenset()
-    ) -> dict[Partition, int]:
+        self, topics: Iterable[Topic], noted: Mapping[Place, int], may_be_cut: Set[str] = frozenset()
+    ) -> dict[Place, int]:
         starts = self._each(topics, self._brokers.starts)
-        for tp, start in starts.items():
-            if start > noted.get(tp, 0) and tp[0] not in may_be_cut:
+        for place, start in starts.items():
+            if start > noted.get(place, 0) and place.topic not in may_be_cut:
                 raise HistoryIsCut(
-                    f"{tp[0]}/{tp[1]} begins at offset {start}: the records before it were removed; fix: `rebuild` "
+                    f"{place} begins at offset {start}: the records before it were removed; fix: `rebuild` "
                     f"from an archive that has them, or if they are copies, `reprocess` the whole service"
                 )
-        return {tp: max(start, noted.get(tp, 0)) for tp, start in starts.items()}
+        return {place: max(start, noted.get(place, 0)) for place, start in starts.items()}
 
-    def _noted(self, topology: Topology, replay: Replay) -> dict[Partition, int]:
+    def _noted(self, topology: Topology, replay: Replay) -> dict[Place, int]:
         """Where the latest copies begin, after an earlier reprocessing: the copies before them no longer count."""
         sources = {table.name: table.source.name for table in replay.tables}
         return {
-            (source, partition_of_id(request.id)): request.offset
+            Place(source, partition_of_id(request.id)): request.offset
             for request in operator_requests(self._brokers, topology)
             if request.action == "reprocess" and request.offset is not None
             if (source := sources.get(processor_of_id(request.id))) is not None and is_noted_in(request.id, source)
         }
 
-    def _each(self, topics: Iterable[Topic], positions: Callable[[str], Positions]) -> dict[Partition, int]:
-        return {(topic.name, p): offset for topic in topics for p, offset in positions(topic.name).items()}
+    def _each(self, topics: Iterable[Topic], positions: Callable[[str], Positions]) -> dict[Place, int]:
+        return by_place({topic.name: positions(topic.name) for topic in topics})
 
     def _filled(self, changelog: str) -> list[ToEmpty]:
         starts, ends = self._brokers.starts(changelog), self._brokers.settled_ends(changelog)
-        return [ToEmpty(changelog, p, starts[p], end) for p, end in sorted(ends.items()) if starts[p] < end]
+        return [ToEmpty(Place(changelog, p), starts[p], end) for p, end in sorted(ends.items()) if starts[p] < end]
 
     def _empty(self, changelog: str, parts: Iterable[ToEmpty], cleanup: Cleanup = "compact") -> None:
         """Deletes the records; the broker does so only while the topic's cleanup policy includes `delete`."""
-        ends = [TopicPartition(part.changelog, part.partition, part.end) for part in parts]
+        ends = [TopicPartition(*part.changelog, part.end) for part in parts]
         try:
             if ends:
                 self._set_cleanup(changelog, "compact,delete")
@@ -230,15 +228,15 @@ class Reprocessing:
             time.sleep(_PAUSE_S)
 
 
-def _by_topic(positions: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
+def _by_topic(positions: Mapping[Place, int]) -> dict[str, dict[int, int]]:
     by_topic: dict[str, dict[int, int]] = defaultdict(dict)
-    for (topic, partition), offset in positions.items():
-        by_topic[topic][partition] = offset
+    for place, offset in positions.items():
+        by_topic[place.topic][place.number] = offset
     return by_topic
 
 
 def _begins(
-    topology: Topology, replay: Replay, before: Mapping[Partition, int], noted: Mapping[int, Begins], *, copying: bool
+    topology: Topology, replay: Replay, before: Mapping[Place, int], noted: Mapping[int, Begins], *, copying: bool
 ) -> Iterator[Record]:
     """Rows that note where the group stands in what is read again, and that whoever acts on it begins there, or where
     it was to begin behind that. copying: but not those that copy again.
@@ -251,8 +249,8 @@ def _begins(
     for number in range(topology.partitions):
         begins = {topic: dict(known) for topic, known in noted.get(number, {}).items()}
         for topic in {each.name for each in (*replay.sources, *replay.again)}:
-            if (topic, number) in before:
-                stands, known = before[topic, number], begins.get(topic, {})
+            if (stands := before.get(Place(topic, number))) is not None:
+                known = begins.get(topic, {})
                 names = {STOOD, *known, *(name for source, name in acting if source == topic)}
                 begins[topic] = {
                     name: max(stands, known.get(name, 0)) for name in names if not (copying and (topic, name) in makers)
@@ -270,10 +268,10 @@ def _ended(topology: Topology, replay: Replay) -> Iterator[Record]:
             yield Record(changelog, ended_id(table.name).encode(), None, partition)
 
 
-def _notes(replay: Replay, begins: Mapping[Partition, int]) -> Iterator[OperatorRequest]:
+def _notes(replay: Replay, begins: Mapping[Place, int]) -> Iterator[OperatorRequest]:
     for table in replay.tables:
-        for (topic, partition), start in begins.items():
-            if topic == table.source.name and not table.joins:
+        for place, start in begins.items():
+            if place.topic == table.source.name and not table.joins:
                 yield OperatorRequest(
-                    action="reprocess", id=noted_id(f"{table.name}/{partition}/", topic), offset=start
+                    action="reprocess", id=noted_id(f"{table.name}/{place.number}/", place.topic), offset=start
                 )

@@ -21,6 +21,7 @@ from shared.kafka.brokers import Brokers, BrokersUnavailable
 from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
 from shared.privacy.sealing import Sealer
 from shared.runtime.clock import elapsed_s
+from shared.runtime.positions import Place
 from shared.sinks.database import Claim, Database, Fenced, Lease, Origin, Positions, RowRefused
 from shared.sinks.sink import BadRow, Changed, Sink
 from shared.topology.topics import DELETIONS_KEPT_S, Topology
@@ -134,8 +135,8 @@ class Filling:
         written_ms = self._database.written_ms(self._sink) if self._sink.source.DELETES else None
         if written_ms is None or time.time() - written_ms / 1000 < DELETIONS_KEPT_S:
             return
-        bounds = Brokers(self._bootstrap).bounds([(self._topic, partition) for partition in positions])
-        if any(found.start < positions[partition] < found.stable for (_, partition), found in bounds.items()):
+        bounds = Brokers(self._bootstrap).bounds([Place(self._topic, number) for number in positions])
+        if any(found.start < positions[place.number] < found.stable for place, found in bounds.items()):
             day = datetime.fromtimestamp(written_ms / 1000, UTC).date()
             raise SinkStale(
                 f"{self._sink.table.name} was last written on {day}; {self._topic} tells of deleted rows for a day, "
@@ -157,7 +158,7 @@ class Filling:
 
     async def _copy(self, reader: Reader, claim: Claim, sealer: Sealer | None) -> None:
         """Reads and decodes a batch while the one before is written."""
-        reader.assign({(self._topic, partition): position for partition, position in claim.positions.items()})
+        reader.assign({Place(self._topic, number): position for number, position in claim.positions.items()})
         batch = _Batch(dict(claim.positions))
         written, told_at = claim.positions, elapsed_s()
         writing: asyncio.Future[None] = asyncio.Future()
@@ -209,13 +210,13 @@ class Filling:
     async def _read(self, reader: Reader, batch: _Batch, sealer: Sealer | None) -> None:
         """Adds what has come, up to a record that is bad. Raises NotReady while personal text can't be opened."""
         found = await reader.getmany(SOON_MS if batch.changed else POLL_MS, min(READ_AT_ONCE, self._at_most))
-        for (_, partition), records in found.items():
-            batch.reached[partition] = await self._add(batch, records, sealer)
+        for place, records in found.items():
+            batch.reached[place.number] = await self._add(batch, records, sealer)
             batch.last = records[-1]
             if batch.bad is not None:
                 return
         for partition in batch.reached:  # also behind what is no record
-            batch.reached[partition] = reader.position((self._topic, partition))
+            batch.reached[partition] = reader.position(Place(self._topic, partition))
 
     async def _add(self, batch: _Batch, records: Sequence[ReadRecord], sealer: Sealer | None) -> int:
         """The offset to go on from: that of the bad record, if there is one."""

@@ -21,7 +21,7 @@ from shared.domain.errors import OnefoldError
 from shared.kafka.reader import ReadRecord
 from shared.kafka.search import LogSearch
 from shared.kafka.spans import Span
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.stories.story import Letter, Story, Told, as_steps, instant, letter, pending, told, unexplained
 from shared.topology.topics import HOUR_MS, Topology
 
@@ -32,7 +32,7 @@ RECORDS_MAX = (
     20_000  # with dead letters; more than any process leads to: somebody uses one correlation id for everything
 )
 
-Offsets = Mapping[Partition, int]
+Offsets = Mapping[Place, int]
 
 _PLACE = re.compile(r"([a-z0-9.-]{1,249})/([0-9]{1,6})[/@]([0-9]{1,18})")
 
@@ -100,31 +100,31 @@ class _Search:
         self._dead = {dead for dead, _ in owned}
         self._topics = self._dead.union(*(names for _, names in owned))
         bounds = log.bounds(self._topics)
-        self._absent = self._topics - {topic for topic, _ in bounds}
-        self._starts: Offsets = {partition: found.start for partition, found in bounds.items()}
-        self._ends: Offsets = {partition: found.stable for partition, found in bounds.items()}
+        self._absent = self._topics - {place.topic for place in bounds}
+        self._starts: Offsets = {place: found.start for place, found in bounds.items()}
+        self._ends: Offsets = {place: found.stable for place, found in bounds.items()}
         self._left = sum(self._ends.values()) - sum(self._starts.values())
-        self._found: dict[tuple[Partition, int], Told] = {}
-        self._letters: dict[tuple[Partition, int], tuple[Letter, int]] = {}
+        self._found: dict[tuple[Place, int], Told] = {}
+        self._letters: dict[tuple[Place, int], tuple[Letter, int]] = {}
 
     def story(self, text: str) -> Story:
-        place = _PLACE.fullmatch(text)
+        found = _PLACE.fullmatch(text)
         try:
-            if place is not None and place[1] in self._topics:
-                seed = self._lies_at((place[1], int(place[2])), int(place[3]))
+            if found is not None and found[1] in self._topics:
+                seed = self._lies_at(Place(found[1], int(found[2])), int(found[3]))
             else:
                 seed = self._newest(text)
         except _TimeIsUp:
             raise self._not_reached(text) from None
         return self._around(seed)
 
-    def _lies_at(self, partition: Partition, offset: int) -> Told:
-        span = Span(*partition, offset, min(offset + 1, self._ends.get(partition, 0)))
-        for record in self._read([span] if offset >= self._starts.get(partition, 0) else [], ""):
+    def _lies_at(self, place: Place, offset: int) -> Told:
+        span = Span(place, offset, min(offset + 1, self._ends.get(place, 0)))
+        for record in self._read([span] if offset >= self._starts.get(place, 0) else [], ""):
             if (found := told(record)) is not None:
                 return found
         raise NoStory(
-            f"no message lies at {'/'.join(map(str, (*partition, offset)))}; fix: name one of a commands, events or "
+            f"no message lies at {place}/{offset}; fix: name one of a commands, events or "
             "timers topic that retention has not removed"
         )
 
@@ -153,7 +153,7 @@ class _Search:
 
     def _around(self, seed: Told) -> Story:
         correlation_id = seed.body.correlation_id
-        self._found[(seed.record.topic, seed.record.partition), seed.record.offset] = seed
+        self._found[Place(seed.record.topic, seed.record.partition), seed.record.offset] = seed
         until_ms, reached = None, False
         with suppress(_TimeIsUp):
             until_ms, reached = self._gather(seed, correlation_id), True
@@ -219,7 +219,7 @@ class _Search:
     def _repeats_from(self) -> float:
         """How early a command can lie that one without an effect repeats, which so has none; in ms since the epoch."""
         found = self._messages
-        parked = {((dead.topic, dead.partition), dead.offset) for dead, _ in self._letters.values()}
+        parked = {(Place(dead.topic, dead.partition), dead.offset) for dead, _ in self._letters.values()}
         told_of = {each.body.causation_id for each in found} | {
             self._found[at].id for at in parked & self._found.keys()
         }
@@ -237,18 +237,18 @@ class _Search:
 
     def _keep(self, correlation_id: str, lower: Offsets, upper: Offsets) -> None:
         for record in self._records(correlation_id, lower, upper):
-            place = (record.topic, record.partition), record.offset
+            at = Place(record.topic, record.partition), record.offset
             if record.topic in self._dead:
                 if (dead := letter(record)) is not None:
-                    self._letters[place] = dead, record.timestamp
+                    self._letters[at] = dead, record.timestamp
             elif (found := told(record)) is not None and found.body.correlation_id == correlation_id:
-                self._found[place] = found
+                self._found[at] = found
             if len(self._found) + len(self._letters) >= RECORDS_MAX:
                 raise _TimeIsUp
 
     def _records(self, text: str, lower: Offsets, upper: Offsets) -> Iterator[ReadRecord]:
         self._left = sum(upper[each] - start for each, start in self._starts.items())
-        return self._read([Span(*each, lower[each], end) for each, end in upper.items()], text)
+        return self._read([Span(each, lower[each], end) for each, end in upper.items()], text)
 
     def _read(self, spans: Sequence[Span], text: str) -> Iterator[ReadRecord]:
         """Those whose value holds `text`, or may in full. Raises _TimeIsUp."""

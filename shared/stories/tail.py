@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from shared.kafka.brokers import Bounds
 from shared.kafka.search import LogSearch
 from shared.kafka.spans import Span
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.stories.story import Told, instant, told
 
 KEPT = 60
@@ -50,7 +50,7 @@ class Tail:
         self._bootstrap = bootstrap
         self._topics = frozenset(topics)
         self._log: LogSearch | None = None
-        self._next: dict[Partition, int] = {}
+        self._next: dict[Place, int] = {}
         self._newest: tuple[Passed, ...] = ()
         self._seen = 0
 
@@ -66,26 +66,26 @@ class Tail:
             ]
             self._newest = tuple(sorted([*self._newest, *found], key=lambda each: each.at)[-KEPT:])
             self._seen += len(found) + unread_in(spans, self._next)
-        self._next = {partition: each.stable for partition, each in bounds.items()}
+        self._next = {place: each.stable for place, each in bounds.items()}
         return Newest(events=self._newest, seen=self._seen, unread=tuple(sorted(self._log.refused)))
 
 
-def spans_of(bounds: Mapping[Partition, Bounds], after: Mapping[Partition, int]) -> list[Span]:
+def spans_of(bounds: Mapping[Place, Bounds], after: Mapping[Place, int]) -> list[Span]:
     """What to read: all since `after`, or the last of it; where nothing was read before, or a topic was made again,
     the last. Partitions without news leave their share to the others.
     """
     spans = []
-    for (topic, partition), found in bounds.items():
-        begin = after.get((topic, partition), 0)
-        spans.append(Span(topic, partition, max(found.start, begin if begin <= found.stable else 0), found.stable))
+    for place, found in bounds.items():
+        begin = after.get(place, 0)
+        spans.append(Span(place, max(found.start, begin if begin <= found.stable else 0), found.stable))
     news = [span for span in spans if span.start < span.end]
     most = max(1, READ // max(1, len(news)))
     return [span._replace(start=max(span.start, span.end - most)) for span in news]
 
 
-def unread_in(spans: Sequence[Span], after: Mapping[Partition, int]) -> int:
+def unread_in(spans: Sequence[Span], after: Mapping[Place, int]) -> int:
     """How many offsets since `after` are before the spans."""
-    return sum(max(0, span.start - after.get((span.topic, span.partition), span.start)) for span in spans)
+    return sum(max(0, span.start - after.get(span.place, span.start)) for span in spans)
 
 
 def _passed(each: Told) -> Passed:

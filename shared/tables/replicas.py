@@ -10,13 +10,12 @@ from math import inf
 from typing import Any
 
 import structlog
-from aiokafka import TopicPartition
 
 from shared.domain.errors import NotReady, RowUnreadable
 from shared.domain.row import Codec, Row
 from shared.kafka.reader import ReadRecord
 from shared.runtime.clock import brokers_clock
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore, StoreFailed
 from shared.topology.topics import DELETIONS_KEPT_S, KEPT_FOR_EVER, Table, Topology
@@ -38,7 +37,7 @@ class Replica:
     kept: whether it began with rows that the local store had. failure: set by a read that found the store broken.
     """
 
-    changelog: TopicPartition
+    changelog: Place
     store: RowStore
     active: bool
     position: int
@@ -77,7 +76,7 @@ class Replica:
         rows = {record.key: record.value for record in records if record.key is not None}  # changelogs are all keyed
         self.applied_until = records[-1].timestamp / 1000
         followed_until = max(self.applied_until, self.whole_until)  # in a restore from the start, records are old
-        self.store.apply(self.changelog.partition, rows, records[-1].offset, followed_until)
+        self.store.apply(self.changelog.number, rows, records[-1].offset, followed_until)
         self.position = records[-1].offset + 1
 
     def learn_end(self, end: int, asked_at: float) -> None:
@@ -108,7 +107,7 @@ class Replicas:
 
     def __init__(self, topology: Topology, stores: Mapping[str, RowStore], codecs: Mapping[str, Codec[Any]]) -> None:
         """stores and codecs: by the table's name."""
-        self.held: dict[TopicPartition, Replica] = {}
+        self.held: dict[Place, Replica] = {}
         self._topology = topology
         self._changelogs = {table.name: topology.changelog(table).name for table in topology.all_tables()}
         self._tables = {self._changelogs[table.name]: table for table in topology.all_tables()}
@@ -120,12 +119,12 @@ class Replicas:
         return self._changelogs[table.name]
 
     def of(self, table: Table, partition: int) -> Replica | None:
-        return self.held.get(TopicPartition(self.changelog(table), partition))
+        return self.held.get(Place(self.changelog(table), partition))
 
     def broken(self, failure: StoreFailed) -> Replica | None:
         """The replica whose store failed, if it is still held."""
-        place = (failure.store, failure.partition)
-        return next((each for each in self.held.values() if (each.store, each.changelog.partition) == place), None)
+        failed = (failure.store, failure.partition)
+        return next((each for each in self.held.values() if (each.store, each.changelog.number) == failed), None)
 
     @property
     def failures(self) -> Iterator[StoreFailed]:
@@ -150,9 +149,9 @@ class Replicas:
             self._told = now, left
             log.info("restoring", to_restore=left, per_s=round(per_s, 1), left_s=time_left_s(left, per_s))
 
-    def serves_all(self, assigned: Iterable[TopicPartition]) -> bool:
+    def serves_all(self, assigned: Iterable[Place]) -> bool:
         """Whether all table partitions among these are held here, owned and restored."""
-        held = [self.held.get(tp) for tp in assigned if self.is_changelog(tp)]
+        held = [self.held.get(place) for place in assigned if self.is_changelog(place)]
         return all(replica is not None and replica.ours for replica in held)
 
     # Reading rows. The partition must be held here.
@@ -204,58 +203,59 @@ class Replicas:
 
     # Which partitions are held, by the group's assignment.
 
-    def is_changelog(self, tp: TopicPartition) -> bool:
-        return tp.topic in self._tables
+    def is_changelog(self, place: Place) -> bool:
+        return place.topic in self._tables
 
-    def begun(self, handled: Collection[Partition]) -> set[Partition]:
+    def begun(self, handled: Collection[Place]) -> set[Place]:
         """The changelogs that may have rows of ours. handled: where the group has handled records of its sources."""
         by_source = {
-            (name, number)
+            Place(name, place.number)
             for name, table in self._tables.items()
-            for topic, number in handled
-            if topic in [each.source.name for each in table.folded]
+            for place in handled
+            if place.topic in [each.source.name for each in table.folded]
         }
-        return by_source | {(self.changelog(self._topology.parked), number) for _, number in handled}
+        return by_source | {Place(self.changelog(self._topology.parked), place.number) for place in handled}
 
-    def pass_written(self, offsets: Mapping[Partition, int]) -> dict[TopicPartition, int]:
+    def pass_written(self, offsets: Mapping[Place, int]) -> dict[Place, int]:
         """The ends of these changelogs behind a record of ours, which was aborted, and its marker.
 
         A replica that was still ours right before needs not read them: nobody else has written.
         """
-        ends = {TopicPartition(*place): offset + 2 for place, offset in offsets.items()}
-        for tp, end in ends.items():
-            replica = self.held.get(tp)
+        ends = {place: offset + 2 for place, offset in offsets.items()}
+        for place, end in ends.items():
+            replica = self.held.get(place)
             if replica is not None and replica.ours and replica.position == end - 2:
                 replica.position = end
         return ends
 
     def hold(
         self,
-        active: Collection[TopicPartition],
-        standby: Collection[TopicPartition],
-        starts: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
+        active: Collection[Place],
+        standby: Collection[Place],
+        starts: Mapping[Place, int],
+        ends: Mapping[Place, int],
         topic_ids: Mapping[str, str],
-        written: Collection[Partition] = (),
+        written: Collection[Place] = (),
     ) -> None:
         """Hold exactly these from now on. starts, ends and topic_ids: of their changelogs, now. written: those that
         end behind a record of ours: see `pass_written`."""
         held = [*active, *standby]
         self.drop(self.held.keys() - set(held))
-        for tp in held:
-            others_end = ends[tp] - (2 if tp in written else 0)
-            self.held[tp] = self._open(tp, tp in active, starts[tp], ends[tp], others_end, topic_ids[tp.topic])
+        for place in held:
+            others_end = ends[place] - (2 if place in written else 0)
+            topic_id = topic_ids[place.topic]
+            self.held[place] = self._open(place, place in active, starts[place], ends[place], others_end, topic_id)
         self._told = time.monotonic(), self.to_restore
 
-    def _open(self, tp: TopicPartition, active: bool, start: int, end: int, others_end: int, topic_id: str) -> Replica:
+    def _open(self, place: Place, active: bool, start: int, end: int, others_end: int, topic_id: str) -> Replica:
         """others_end: of what others have written."""
-        table = self._tables[tp.topic]
+        table = self._tables[place.topic]
         store = self._stores[table.name]
-        position = store.open(tp.partition, topic_id) + 1
-        held = self.held.get(tp)
-        if position and held is None and self._may_lack_deletions(table, tp.partition, others_end - position):
-            store.wipe(tp.partition)
-            position = store.open(tp.partition, topic_id) + 1
+        position = store.open(place.number, topic_id) + 1
+        held = self.held.get(place)
+        if position and held is None and self._may_lack_deletions(table, place.number, others_end - position):
+            store.wipe(place.number)
+            position = store.open(place.number, topic_id) + 1
         if position and held is not None and held.ours and held.position == end:
             position = end  # still owned, and nobody else has written
         # equal to the start, too: all the store's rows come from records that are gone
@@ -263,18 +263,18 @@ class Replicas:
             tell = log.warning if table.stored_ms == KEPT_FOR_EVER else log.info  # retention removes rows of the latter
             tell(
                 "the local store does not match its changelog and is wiped",
-                changelog=tp,
+                changelog=place,
                 had=position,
                 start=start,
                 end=end,
             )
-            store.wipe(tp.partition)
-            position = store.open(tp.partition, topic_id) + 1
+            store.wipe(place.number)
+            position = store.open(place.number, topic_id) + 1
         kept = position > 0 and (held is None or held.kept)
-        whole_until = store.followed_until(tp.partition) if position else brokers_clock.now()
+        whole_until = store.followed_until(place.number) if position else brokers_clock.now()
         position = max(position, start)
         return Replica(
-            tp,
+            place,
             store,
             active,
             position,
@@ -295,12 +295,12 @@ class Replicas:
         away_s = brokers_clock.now() - self._stores[table.name].followed_until(partition)
         return not -_MARGIN_S < away_s < DELETIONS_KEPT_S - _MARGIN_S
 
-    def drop(self, changelogs: Iterable[TopicPartition]) -> None:
+    def drop(self, changelogs: Iterable[Place]) -> None:
         """Stop holding these, if they are held; their local rows stay."""
-        for tp in self.held.keys() & set(changelogs):
-            self.held.pop(tp).store.close(tp.partition)
+        for place in self.held.keys() & set(changelogs):
+            self.held.pop(place).store.close(place.number)
 
     def wipe(self, replica: Replica) -> None:
         """Stop holding it and delete its local rows; when held again, it is restored from its changelog."""
-        replica.store.wipe(replica.changelog.partition)
+        replica.store.wipe(replica.changelog.number)
         del self.held[replica.changelog]

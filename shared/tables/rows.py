@@ -14,7 +14,7 @@ from shared.domain.history_index import HistoryEntry
 from shared.domain.outcomes import Decided
 from shared.domain.row import Codec, Row
 from shared.kafka.murmur2 import check_home
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.tables.store import RowStore
 from shared.topology.topics import Table
 
@@ -27,8 +27,8 @@ class RowUnwritable(Exception):
     changelog: the partition that it would have been written to.
     """
 
-    def __init__(self, changelog: Partition, error: Exception) -> None:
-        super().__init__(f"a new row of {changelog[0]} could not be read again: {error}")
+    def __init__(self, changelog: Place, error: Exception) -> None:
+        super().__init__(f"a new row of {changelog.topic} could not be read again: {error}")
         self.changelog = changelog
 
 
@@ -111,7 +111,7 @@ class Rows(Generic[R]):
         try:
             return self.codec.encode_checked(rows)
         except (ValueError, RecursionError) as error:
-            raise RowUnwritable((self.changelog, self.partition), error) from error
+            raise RowUnwritable(Place(self.changelog, self.partition), error) from error
 
 
 def put_all(key: bytes, changes: Sequence[tuple[Rows[Any], Row[Any] | None]]) -> None:

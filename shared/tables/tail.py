@@ -100,22 +100,22 @@ class Changelogs:
     async def _missed(self, tailer: _Tailer, follower: _Follower, begins: Mapping[int, int]) -> _Batches:
         """The changes from `begins` to where `follower` has joined the tailer when they end."""
         reader = self._new_consumer(fetch_bytes=REPLAY_FETCH_BYTES)
-        places = {p: TopicPartition(tailer.changelog, p) for p in begins}
+        tps = {p: TopicPartition(tailer.changelog, p) for p in begins}
         try:
             await reader.start()
-            reader.assign(list(places.values()))
-            starts = await reader.beginning_offsets(list(places.values()))
-            for p, tp in places.items():
+            reader.assign(list(tps.values()))
+            starts = await reader.beginning_offsets(list(tps.values()))
+            for p, tp in tps.items():
                 reader.seek(tp, max(begins[p] + 1, starts[tp]))  # a reprocessed view has no older changes
             most = dict(tailer.next)
-            while any([await reader.position(tp) < most[p] for p, tp in places.items()]):
+            while any([await reader.position(tp) < most[p] for p, tp in tps.items()]):
                 if changes := await _fetched(reader, tailer.codec, follower.key):
                     yield changes
-            reached = {p: await reader.position(tp) for p, tp in places.items()}
+            reached = {p: await reader.position(tp) for p, tp in tps.items()}
             # from here to `join` without a pause, in which the tailer would go on
             rest = {p: max(reached[p], tailer.next[p]) for p in begins}
             follower.join({p: until - 1 for p, until in rest.items()})
-            while any([await reader.position(tp) < rest[p] for p, tp in places.items()]):
+            while any([await reader.position(tp) < rest[p] for p, tp in tps.items()]):
                 fetched = await _fetched(reader, tailer.codec, follower.key)
                 if changes := [change for change in fetched if change.offset < rest[change.partition]]:
                     yield changes
@@ -154,7 +154,7 @@ class _Tailer:
         self.over = False
         self.followers: dict[bytes | None, set[_Follower]] = defaultdict(set)
         self._reader = reader
-        self._places = {p: TopicPartition(changelog, p) for p in range(partitions)}
+        self._tps = {p: TopicPartition(changelog, p) for p in range(partitions)}
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.ensure_future(self._run())
 
@@ -166,7 +166,7 @@ class _Tailer:
 
     async def ends(self, partitions: Mapping[int, Any]) -> Mapping[int, int]:
         """The last stable offsets. Raises KafkaError."""
-        found = await self._reader.end_offsets([self._places[p] for p in partitions])
+        found = await self._reader.end_offsets([self._tps[p] for p in partitions])
         return {tp.partition: end for tp, end in found.items()}
 
     async def stop(self) -> None:
@@ -176,9 +176,9 @@ class _Tailer:
     async def _run(self) -> None:
         try:
             await self._reader.start()
-            self._reader.assign(list(self._places.values()))
-            self.next = dict(await self.ends(self._places))
-            for p, tp in self._places.items():
+            self._reader.assign(list(self._tps.values()))
+            self.next = dict(await self.ends(self._tps))
+            for p, tp in self._tps.items():
                 self._reader.seek(tp, self.next[p])
             self._begun.set_result(None)
             while True:

@@ -25,7 +25,7 @@ from shared.engine.wiring import by_source, codecs_of, decider_of, wired
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import BY_KEY, Record
 from shared.runtime.clock import brokers_clock
-from shared.runtime.positions import Committed, Partition
+from shared.runtime.positions import Committed, Place
 from shared.runtime.settings import Settings
 from shared.runtime.status import ReplicaStatus, SourceStatus, Status
 from shared.tables import indexing
@@ -62,8 +62,8 @@ class MemoryNode:
         self.settings = settings or Settings(data_dir=Path(gettempdir(), f"onefold-{uuid4()}"))
         self.refuses: set[int] = set()
         """Partitions that nobody owns."""
-        self.logs: dict[Partition, list[bytes]] = defaultdict(list)
-        self.removed: dict[Partition, int] = {}
+        self.logs: dict[Place, list[bytes]] = defaultdict(list)
+        self.removed: dict[Place, int] = {}
         """How many records retention has removed of a log."""
         working = wired(topology, processors) if processors else ()
         self._processors = by_source(topology, working)
@@ -71,7 +71,7 @@ class MemoryNode:
         self._rows: dict[str, dict[int, dict[bytes, bytes]]] = {
             table.name: {partition: {} for partition in range(topology.partitions)} for table in topology.all_tables()
         }
-        self._changelogs: dict[Partition, list[tuple[bytes, bytes | None]]] = defaultdict(list)
+        self._changelogs: dict[tuple[str, int], list[tuple[bytes, bytes | None]]] = defaultdict(list)
         self._waiting = Answers()
         self._handled = 0
 
@@ -98,11 +98,11 @@ class MemoryNode:
         return None if value is None else self._codecs[table.name].decode(value)
 
     def position(self, table: Table, partition: int) -> int:
-        return len(self.logs[table.source.name, partition]) - 1
+        return len(self.logs[Place(table.source.name, partition)]) - 1
 
-    def event_offsets(self, partition: int) -> Mapping[Partition, int]:
-        places = {(each.events.name, partition) for some in self._processors.values() for each in some if each.events}
-        return {place: len(self.logs[place]) - 1 for place in places}
+    def event_offsets(self, partition: int) -> Mapping[Place, int]:
+        topics = {each.events.name for some in self._processors.values() for each in some if each.events}
+        return {place: len(self.logs[place]) - 1 for place in (Place(topic, partition) for topic in topics)}
 
     async def progress(self) -> None:
         await self._waiting.progress()
@@ -161,7 +161,8 @@ class MemoryNode:
                 await self._waiting.progress()
 
     async def records(self, topic: Topic, partition: int, offsets: Sequence[int]) -> Sequence[bytes]:
-        log, begins = self.logs[topic.name, partition], self.removed.get((topic.name, partition), 0)
+        place = Place(topic.name, partition)
+        log, begins = self.logs[place], self.removed.get(place, 0)
         if any(offset < begins for offset in offsets):
             raise LogBegins(begins)
         return [log[offset] for offset in offsets]
@@ -187,7 +188,7 @@ class MemoryNode:
 
     def _appended(self, record: Record) -> Appended:
         partition = self.partition(record.key or b"") if record.partition == BY_KEY else record.partition
-        log = self.logs[record.topic, partition]
+        log = self.logs[Place(record.topic, partition)]
         log.append(record.value or b"")
         return Appended(
             record.topic, partition, len(log) - 1, record.key, record.value, int(brokers_clock.now() * 1000)
@@ -203,7 +204,7 @@ class MemoryNode:
             self._handled += 1
         self._commit(batch)
         written = [self._appended(each) for each in batch.records]
-        touched = {(each.topic, each.partition): each.offset for each in [appended, *written]}
+        touched = {Place(each.topic, each.partition): each.offset for each in [appended, *written]}
         self._waiting.committed(batch, {**self.event_offsets(appended.partition), **touched})
         return written
 
@@ -219,12 +220,12 @@ class MemoryNode:
         return rows
 
     def _table_rows(self, table: Table, partition: int, batch: Batch) -> Rows[Any]:
-        if (table.name, partition) not in batch.rows:
+        place = Place(table.name, partition)
+        if place not in batch.rows:
             store = cast(RowStore, _Store(self._rows[table.name]))
             partitions = self.topology.partitions if table.keyed_by_id else None
-            rows = Rows(table.name, store, partition, partitions, self._codecs[table.name], careful=True)
-            batch.rows[table.name, partition] = rows
-        return batch.rows[table.name, partition]
+            batch.rows[place] = Rows(table.name, store, partition, partitions, self._codecs[table.name], careful=True)
+        return batch.rows[place]
 
     def _commit(self, batch: Batch) -> None:
         for (table, partition), rows in batch.rows.items():
@@ -263,7 +264,7 @@ class MemoryNode:
             ],
             sources=[
                 SourceStatus(
-                    topic=topic, partition=p, position=len(self.logs[topic, p]), lag_records=0, lag_seconds=0.0
+                    topic=topic, partition=p, position=len(self.logs[Place(topic, p)]), lag_records=0, lag_seconds=0.0
                 )
                 for topic in self._processors
                 for p in partitions

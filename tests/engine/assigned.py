@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from aiokafka import TopicPartition
-
 from shared.engine.engine import Engine
 from shared.engine.membership import Assignment
 from shared.engine.processors import Processor
 from shared.kafka.transactions import Record, RecordTooLarge
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.topology.topics import Topology
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, membership
 
@@ -29,7 +27,7 @@ class Assigned:
         others: Sequence[str] = (),
     ) -> None:
         topics = [*(topic.name for topic in topology.all_topics()), *others]
-        places = frozenset(TopicPartition(topic, number) for topic in topics for number in partitions)
+        places = frozenset(Place(topic, number) for topic in topics for number in partitions)
         broker.group = topology.group
         broker.members.add(name)
         self.broker, self.name = broker, name
@@ -75,7 +73,7 @@ class Assigned:
             large[:] = [each.topic for each in records if is_too_large(each)]
             send(records)
 
-        def refused(offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
+        def refused(offsets: Mapping[Place, int], member: bytes) -> Mapping[Place, int]:
             if large:
                 self.broker.end(self.name, "aborted")
                 raise RecordTooLarge(f"{large[0]}: too large", large[0])

@@ -13,6 +13,7 @@ import pytest
 from shared.dev.stack import Stack
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
+from shared.runtime.positions import Place
 from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.engine.parked import release, send
 from tests.faults.harness import get
@@ -93,7 +94,7 @@ class _Letters:
     """The dead letters written from now on."""
 
     def __init__(self, bootstrap: str) -> None:
-        places = [(TOPOLOGY.dead_letters.name, partition) for partition in range(TOPOLOGY.partitions)]
+        places = [Place(TOPOLOGY.dead_letters.name, partition) for partition in range(TOPOLOGY.partitions)]
         self._follower = Follower(bootstrap, Offsets(bootstrap).ends(places))
 
     def __enter__(self) -> _Letters:

@@ -14,7 +14,6 @@ from itertools import count
 from typing import Any, cast
 
 import pytest
-from aiokafka import TopicPartition
 
 from shared.domain.decider import fold
 from shared.domain.envelope import EventEnvelope
@@ -23,6 +22,7 @@ from shared.engine.retries import NO_MORE_AT_ONCE, OperatorRequests
 from shared.engine.versions import TopicMadeAgain
 from shared.engine.wiring import processors_of, wired
 from shared.parking.parked import Failure, OperatorRequest
+from shared.runtime.positions import Place
 from shared.testing.conversation import MemoryRecord
 from shared.topology.declaration import Service
 from shared.topology.topics import Table
@@ -37,7 +37,7 @@ from tests.faults.simulated import TRANSACTION_STEPS, Broker, Crash, FakeOffsets
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
-PLACES = [(topic.name, number) for topic in TOPOLOGY.all_topics() for number in range(TOPOLOGY.partitions)]
+PLACES = [Place(topic.name, number) for topic in TOPOLOGY.all_topics() for number in range(TOPOLOGY.partitions)]
 NUMBERS = count(1)
 
 
@@ -68,13 +68,13 @@ def check_out(broker: Broker, cart: str = "ann") -> None:
 
 
 def events(broker: Broker) -> list[EventEnvelope[Any]]:
-    records = (read for place in PLACES if place[0] == EVENTS.name for read in broker.visible(place, 0))
+    records = (read for place in PLACES if place.topic == EVENTS.name for read in broker.visible(place, 0))
     return [DECIDER.event_codec.decode(read.value) for read in records]
 
 
 def rows(broker: Broker, changelog: str) -> dict[bytes | None, bytes | None]:
     """The last of each key."""
-    return {read.key: read.value for place in PLACES if place[0] == changelog for read in broker.visible(place, 0)}
+    return {read.key: read.value for place in PLACES if place.topic == changelog for read in broker.visible(place, 0)}
 
 
 @pytest.mark.usefixtures("lag")
@@ -110,7 +110,7 @@ def test_where_it_goes_on_is_believed_of_no_broker_that_leads_no_more(broker: Br
     next_owner = worker(broker, "v")
     assert TOPOLOGY.history_index is not None
     index = TOPOLOGY.changelog(TOPOLOGY.history_index).name
-    old = OldEnds(broker, {place: 0 for place in PLACES if place[0] == index})
+    old = OldEnds(broker, {place: 0 for place in PLACES if place.topic == index})
     next_owner.engine._take_over._offsets = cast(Any, old)
     asyncio.run(next_owner.work())
     assert [event.sequence for event in events(broker)] == [1, 2, 3]
@@ -145,12 +145,12 @@ def test_a_view_whose_source_is_read_again_brings_nothing_back(
     add(broker, "bob")
     asyncio.run(worker(broker, "w").work())
     changelog = TOPOLOGY.changelog(WAITING).name
-    before = [read.offset for place in PLACES if place[0] == changelog for read in broker.visible(place, 0)]
+    before = [read.offset for place in PLACES if place.topic == changelog for read in broker.visible(place, 0)]
     for number in range(TOPOLOGY.partitions):
-        place = EVENTS.name, number
+        place = Place(EVENTS.name, number)
         broker.committed[place] = min(position, broker.committed[place])
     asyncio.run(worker(broker, "v").work())
-    assert [read.offset for place in PLACES if place[0] == changelog for read in broker.visible(place, 0)] == before
+    assert [read.offset for place in PLACES if place.topic == changelog for read in broker.visible(place, 0)] == before
     check_out(broker, "bob")
     add(broker)
     asyncio.run(worker(broker, "w").work())
@@ -170,9 +170,9 @@ def test_a_row_that_a_retry_has_ended_stays_so_when_its_source_is_read_again(
             raise ValueError("a bug")
         return Waiting(items=items) if items else None
 
-    async def reread(_: object, tp: TopicPartition, offsets: Sequence[int]) -> tuple[dict[int, Any], Failure]:
-        reads = (read for read in broker.visible(tp, 0) if read.offset in offsets)
-        records = (MemoryRecord(tp.topic, read.key or b"", read.value or b"", read.offset) for read in reads)
+    async def reread(_: object, place: Place, offsets: Sequence[int]) -> tuple[dict[int, Any], Failure]:
+        reads = (read for read in broker.visible(place, 0) if read.offset in offsets)
+        records = (MemoryRecord(place.topic, read.key or b"", read.value or b"", read.offset) for read in reads)
         return {record.offset: record for record in records}, NO_MORE_AT_ONCE
 
     monkeypatch.setattr(OperatorRequests, "_reread", reread)
@@ -186,7 +186,7 @@ def test_a_row_that_a_retry_has_ended_stays_so_when_its_source_is_read_again(
     asyncio.run(worker(broker, "v", service).work())
     changelog = TOPOLOGY.changelog(WAITING).name
     assert set(rows(broker, changelog).values()) == {None}
-    broker.committed[EVENTS.name, 0] = 0
+    broker.committed[Place(EVENTS.name, 0)] = 0
     asyncio.run(worker(broker, "w", service).work())
     assert set(rows(broker, changelog).values()) == {None}
 
@@ -240,6 +240,6 @@ def test_through_any_take_overs_each_row_is_the_fold_and_no_sequence_is_missing(
         state = fold(DECIDER.evolve, [event.data for event in own], INITIAL)
         kept = None if row is None else DECIDER.row_codec.decode(row)
         assert (kept and (kept.sequence, kept.state)) == (None if state == INITIAL else (len(own), state))
-    commands = [read.value or b"" for place in PLACES if place[0] == COMMANDS.name for read in broker.visible(place, 0)]
+    commands = [read.value or b"" for at in PLACES if at.topic == COMMANDS.name for read in broker.visible(at, 0)]
     adds = sum(b"cart.add" in each for each in commands)
     assert sum(event.type == "cart.item_added" for event in found) == adds, "each is accepted, and has one effect"

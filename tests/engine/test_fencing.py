@@ -32,7 +32,7 @@ from shared.kafka.transactions import (
 )
 from shared.operations.provision import provision
 from shared.runtime import failpoints
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.log import with_open_transactions
@@ -41,7 +41,7 @@ from tests.waiting import Deadline, eventually
 
 pytestmark = pytest.mark.broker
 
-SOURCE = ("accounts.commands.v1", 0)
+SOURCE = Place("accounts.commands.v1", 0)
 DEADLINE_S = 60.0
 
 Answer = TypeVar("Answer")
@@ -159,7 +159,7 @@ def test_a_worker_whose_transaction_timed_out_begins_again(
         with monkeypatch.context() as away:
             away.setattr(failpoints, "reached", partial(_await_abort, bootstrap))
             with pytest.raises(TransactionAborted, match="open for longer than 5 s"):
-                _write(producer, {SOURCE: 1}, member, [Record(SOURCE[0], b"key", b"value", SOURCE[1])])
+                _write(producer, {SOURCE: 1}, member, [Record(SOURCE.topic, b"key", b"value", SOURCE.number)])
         _write(producer, {SOURCE: 2}, member)
         assert Offsets(bootstrap).committed(group, [SOURCE]) == {SOURCE: 2}
 
@@ -185,7 +185,7 @@ def _commit(bootstrap: str, member: bytes) -> None:
 
 
 def _write(
-    producer: TransactionalProducer, offsets: Mapping[Partition, int], member: bytes, records: Sequence[Record] = ()
+    producer: TransactionalProducer, offsets: Mapping[Place, int], member: bytes, records: Sequence[Record] = ()
 ) -> None:
     producer.send(records)
     producer.commit(offsets, member)
@@ -226,7 +226,7 @@ def _member(bootstrap: str, group: str, instance_id: str | None = None) -> Itera
     config = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
     consumer = Consumer(config | ({"group.instance.id": instance_id} if instance_id else {}))
     with closing(consumer):
-        consumer.subscribe([SOURCE[0]])
+        consumer.subscribe([SOURCE.topic])
         deadline = Deadline(DEADLINE_S)
         while not consumer.assignment():
             consumer.poll(0.1)

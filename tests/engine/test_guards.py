@@ -25,12 +25,12 @@ from shared.engine.guards import (
     TopicGuard,
     Watchdog,
 )
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from tests.engine.test_leaving import DEADLINE_S, Going, Held, Reading, running
 from tests.engine.test_leaving import PLACE as TAKEN
 from tests.engine.test_turns import FACTS
 
-PLACE, OTHER = ("accounts.commands.v1", 0), ("accounts.commands.v1", 1)
+PLACE, OTHER = Place("accounts.commands.v1", 0), Place("accounts.commands.v1", 1)
 STEP_S = STANDSTILL_S / 3
 
 
@@ -141,14 +141,14 @@ def test_a_topic_that_was_made_again_is_gone_at_once_and_one_that_is_missing_the
 
 def test_a_row_that_grows_is_logged_as_it_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guards, "log", structlog.get_logger())  # one that was used before can't be captured
-    guard, changelog, begin = GrowthGuard(), ("accounts-accounts-changelog", 3), LARGE_ROW_BYTES
+    guard, changelog, begin = GrowthGuard(), Place("accounts-accounts-changelog", 3), LARGE_ROW_BYTES
     with structlog.testing.capture_logs() as lines:
         for size in (0, begin - 1, begin, begin + 1, 2 * begin - 1, 2 * begin, 3 * begin):
             guard.check({changelog: {b"bob": None, b"ann": b"x" * size, b"eve": b""}})
     assert [line["size_bytes"] for line in lines] == [begin, 2 * begin]
     assert lines[0]["row"] == "accounts-accounts-changelog/3, key b'ann'"
     guard.check({changelog: {b"ann": b"x"}})
-    assert guard.largest == {changelog[0]: 3 * begin}
+    assert guard.largest == {changelog.topic: 3 * begin}
 
 
 def test_a_worker_whose_work_is_cancelled_stops_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,10 +199,10 @@ def test_batches_that_cannot_be_committed_are_told_with_the_copies_that_miss_and
     asked, producer = threading.Semaphore(0), Held()
     producer.fails.set()
 
-    def out_of_sync(offsets: Going, _topics: object) -> dict[Partition, tuple[int, int]]:
+    def out_of_sync(offsets: Going, _topics: object) -> dict[Place, tuple[int, int]]:
         offsets.broker.append(FACTS.name, (b"a", b""), None)
         asked.release()
-        return {("shop.events.v1", 3): (1, 3)}
+        return {Place("shop.events.v1", 3): (1, 3)}
 
     monkeypatch.setattr(Going, "out_of_sync", out_of_sync)
 

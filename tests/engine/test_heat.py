@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from shared.engine.heat import ENOUGH, SHARE, SLICES, WINDOW_S, Heat
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.runtime.status import HotKey
 
-PLACE: Partition = ("shop.events.v1", 0)
-OTHER: Partition = ("shop.events.v1", 1)
+PLACE: Place = Place("shop.events.v1", 0)
+OTHER: Place = Place("shop.events.v1", 1)
 
 
 class Clock:
@@ -29,7 +29,7 @@ def _record(key: bytes, size: int = 100) -> Any:
     return SimpleNamespace(key=key, value=b"x" * size)
 
 
-def _handled(heat: Heat, place: Partition, key: bytes, size: int = 100, cost_s: float = 0.001) -> None:
+def _handled(heat: Heat, place: Place, key: bytes, size: int = 100, cost_s: float = 0.001) -> None:
     heat.note(place, _record(key, size), 1, cost_s, cost_s)
 
 
@@ -41,7 +41,7 @@ def _slice(heat: Heat, records: Sequence[Any]) -> bool:
     return chosen is not None
 
 
-def _hot(heat: Heat, clock: Clock, place: Partition = PLACE) -> list[HotKey]:
+def _hot(heat: Heat, clock: Clock, place: Place = PLACE) -> list[HotKey]:
     clock.now += WINDOW_S
     _handled(heat, place, b"next")
     load = heat.load(place)

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from aiokafka import TopicPartition
 
 from shared.engine import lagging as lagging_module
 from shared.engine import pace as pace_module
@@ -20,6 +19,7 @@ from shared.engine.membership import Assignment
 from shared.engine.pace import POLL_RECORDS
 from shared.engine.processors import AggregateProcessor, PolicyProcessor
 from shared.engine.wiring import by_source, lagging, wired
+from shared.runtime.positions import Place
 from shared.topology.policy import Policy, Send
 from shared.topology.topics import Table, Topology
 from tests.accounts.domain.decide import DECIDER
@@ -65,7 +65,7 @@ class Bank:
         )
 
     async def begin(self) -> None:
-        places = frozenset(TopicPartition(*place) for place in self.broker.slots)
+        places = frozenset(place for place in self.broker.slots)
         self.engine.assignment = Assignment(places, frozenset(), membership(self.broker, "w"), 0, "w")
         await self.engine._begin()
         await self.turns()
@@ -200,9 +200,9 @@ def test_a_backlog_does_not_wait() -> None:
 
 def test_a_full_fetch_is_known_as_such_whatever_of_it_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a worker that catches up would commit a few commands at a time."""
-    place = TopicPartition(EVENTS.name, 0)
+    place = Place(EVENTS.name, 0)
 
-    async def full(**_: int) -> dict[TopicPartition, list[int]]:
+    async def full(**_: int) -> dict[Place, list[int]]:
         return {place: [*range(POLL_RECORDS)]}
 
     async def act(bank: Bank) -> None:

@@ -10,7 +10,6 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-from aiokafka import TopicPartition
 
 from shared.engine.answers import Answers
 from shared.engine.engine import Engine
@@ -18,11 +17,11 @@ from shared.engine.membership import Assignment
 from shared.engine.sources import SourceGone, first_position
 from shared.kafka.offsets import OffsetsUnknown
 from shared.kafka.transactions import TransactionAborted
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from tests.engine.test_turns import FACTS, SHOP, Noting
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, membership
 
-PLACE = TopicPartition(FACTS.name, 0)
+PLACE = Place(FACTS.name, 0)
 DEADLINE_S = 20.0
 
 
@@ -33,7 +32,7 @@ class Away(FakeOffsets):
         super().__init__(broker)
         self.asked = threading.Event()
 
-    def committed(self, _group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
+    def committed(self, _group: str, places: Iterable[Place]) -> dict[Place, int | None]:
         self.asked.set()
         raise OffsetsUnknown("nobody answers")
 
@@ -46,7 +45,7 @@ class Slow(FakeOffsets):
         self.asked = threading.Event()
         self.answers = threading.Event()
 
-    def committed(self, _group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
+    def committed(self, _group: str, places: Iterable[Place]) -> dict[Place, int | None]:
         self.asked.set()
         self.answers.wait(DEADLINE_S)
         return dict.fromkeys(places, 7)
@@ -57,10 +56,10 @@ class Going(Away):
 
     gone = False
 
-    def committed(self, group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
+    def committed(self, group: str, places: Iterable[Place]) -> dict[Place, int | None]:
         return super().committed(group, places) if self.gone else FakeOffsets.committed(self, group, places)
 
-    def starts(self, places: Iterable[Partition]) -> dict[Partition, int]:
+    def starts(self, places: Iterable[Place]) -> dict[Place, int]:
         self.asked.set()
         return super().starts(places)
 
@@ -83,7 +82,7 @@ class Held:
 
 
 class Reading(FakeReader):
-    async def getmany(self, **limits: Any) -> dict[TopicPartition, list[Any]]:
+    async def getmany(self, **limits: Any) -> dict[Place, list[Any]]:
         await asyncio.sleep(0)
         return await super().getmany(**limits)
 
@@ -95,14 +94,14 @@ async def running(offsets: Callable[[Broker], Any], producer: Any = None) -> Asy
     topics = [FACTS.name, *(topic.name for topic in SHOP.all_topics())]
     broker, nothing = Broker(topics, SHOP.partitions, Random(0), SHOP.group), cast(Any, None)
     asked, store = offsets(broker), cast(Any, FakeStore(parked))
-    store.open(PLACE.partition, "id")
+    store.open(PLACE.number, "id")
     reader = cast(Any, Reading(broker, Random(0)))
     broker.members.add("w")
     producer = producer or cast(Any, FakeProducer(broker, "w"))
     engine = Engine(SHOP, [Noting()], {parked: store}, reader, nothing, producer, asked, lambda: None, broker.sign, 1.0)
     await engine.start()
     try:
-        places = frozenset({PLACE, TopicPartition(SHOP.changelog(SHOP.parked).name, PLACE.partition)})
+        places = frozenset({PLACE, Place(SHOP.changelog(SHOP.parked).name, PLACE.number)})
         assignment = Assignment(places, frozenset(), membership(broker, "w"), 0, "w")
         taking = asyncio.create_task(engine.assign(assignment))
         await asyncio.to_thread(asked.asked.wait, DEADLINE_S)

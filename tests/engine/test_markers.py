@@ -8,21 +8,19 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
-from aiokafka import TopicPartition
-
 from shared.engine.engine import Engine
 from shared.engine.guards import STANDSTILL_S, Watchdog
 from shared.engine.membership import Assignment
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import Record
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.topology.topics import Topic, Topology
 from tests.engine.test_turns import Noting
 from tests.faults.simulated import Broker, FakeOffsets, FakeReader, FakeStore
 
 FACTS = Topic("shop.events.v1")
 SHOP = Topology("shop", (FACTS,), partitions=2)
-IDLE, BUSY = (TopicPartition(FACTS.name, partition) for partition in range(2))
+IDLE, BUSY = (Place(FACTS.name, partition) for partition in range(2))
 KEYS = {partition_of(key, 2): key for key in (b"a", b"b", b"c", b"d")}
 A_FEW = 20
 
@@ -34,9 +32,9 @@ class Committing:
     def forget_pending(self, _partitions: object, _member: bytes) -> None: ...
 
     def send(self, records: Sequence[Record]) -> None:
-        self._written = {(record.topic, record.partition): 0 for record in records}
+        self._written = {Place(record.topic, record.partition): 0 for record in records}
 
-    def commit(self, offsets: Mapping[Partition, int], _member: bytes) -> Mapping[Partition, int]:
+    def commit(self, offsets: Mapping[Place, int], _member: bytes) -> Mapping[Place, int]:
         self._broker.committed |= offsets
         return self._written
 
@@ -48,7 +46,7 @@ def with_engine(act: Callable[[Engine, Broker], Awaitable[None]]) -> None:
     reader, producer, offsets = (
         cast(Any, each) for each in (FakeReader(broker, Random(0)), Committing(broker), FakeOffsets(broker))
     )
-    places = frozenset(TopicPartition(topic, partition) for topic in (FACTS.name, changelog) for partition in range(2))
+    places = frozenset(Place(topic, partition) for topic in (FACTS.name, changelog) for partition in range(2))
 
     async def run() -> None:
         store = cast(Any, FakeStore(parked))
@@ -68,8 +66,8 @@ def with_engine(act: Callable[[Engine, Broker], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def append(broker: Broker, place: TopicPartition, state: str | None) -> None:
-    broker.append(place.topic, (KEYS[place.partition], b"x"), state)
+def append(broker: Broker, place: Place, state: str | None) -> None:
+    broker.append(place.topic, (KEYS[place.number], b"x"), state)
 
 
 async def turn(engine: Engine) -> None:
@@ -115,7 +113,7 @@ def test_a_wait_for_the_position_of_a_marker_ends_at_once() -> None:
         told = asyncio.create_task(engine.holdings.answers.progress())
         await asyncio.sleep(0)
         append(broker, IDLE, "aborted")
-        while engine.holdings.position(cast(Any, SimpleNamespace(source=FACTS)), IDLE.partition) < 2:
+        while engine.holdings.position(cast(Any, SimpleNamespace(source=FACTS)), IDLE.number) < 2:
             await turn(engine)
         await asyncio.sleep(0)
         assert told.done()

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from aiokafka import TopicPartition
 from structlog.testing import capture_logs
 
 from shared.domain.row import Row
@@ -28,6 +27,7 @@ from shared.engine.versions import (
 from shared.engine.wiring import wired
 from shared.kafka.murmur2 import partition_of
 from shared.parking.parked import PARKED_CODEC, SUPERSEDED_ID, note_of_successor
+from shared.runtime.positions import Place
 from shared.topology.projection import Projection
 from shared.topology.rekey import Rekey
 from shared.topology.timer import Timer
@@ -99,7 +99,7 @@ class Worker(Assigned):
 
 
 def events(broker: Broker, topic: Topic = EVENTS) -> int:
-    return sum(len(list(broker.visible((topic.name, number), 0))) for number in range(NEXT.partitions))
+    return sum(len(list(broker.visible(Place(topic.name, number), 0))) for number in range(NEXT.partitions))
 
 
 def test_a_next_version_without_a_past_needs_no_rebuild(broker: Broker) -> None:
@@ -129,7 +129,7 @@ def test_a_worker_that_is_given_records_without_their_rows_stops(broker: Broker)
     worker, changelog = Worker(broker, "new", 0, 1), NEXT.changelog(ACCOUNTS).name
     given = worker.engine.assignment
     assert given is not None
-    worker.engine.assignment = replace(given, active=given.active - {TopicPartition(changelog, 1)})
+    worker.engine.assignment = replace(given, active=given.active - {Place(changelog, 1)})
     with pytest.raises(
         MixedReleases, match=f"commands.v1/1 was assigned without {changelog}, .* fix: stop all workers"
     ):
@@ -146,7 +146,7 @@ def test_a_next_version_with_a_past_in_any_partition_waits_for_rebuild(broker: B
 def test_a_service_can_add_a_history_without_a_rebuild(broker: Broker) -> None:
     """The history index is read from the start of the log; only aggregates and views need a rebuild."""
     broker.append(EVENTS.name, OPEN, None)
-    broker.committed[COMMANDS.name, 0] = 0
+    broker.committed[Place(COMMANDS.name, 0)] = 0
     for number in range(NEXT.partitions):
         asyncio.run(Worker(broker, f"w{number}", number).start())
 
@@ -155,8 +155,8 @@ def test_a_service_can_add_a_history_without_a_rebuild(broker: Broker) -> None:
 def test_a_version_does_not_start_after_its_successor_took_over(
     broker: Broker, processors: Sequence[Processor]
 ) -> None:
-    broker.committed[COMMANDS.name, 0] = 5
-    broker.others[AFTER_NEXT] = {(COMMANDS.name, 1): 5}
+    broker.committed[Place(COMMANDS.name, 0)] = 5
+    broker.others[AFTER_NEXT] = {Place(COMMANDS.name, 1): 5}
     with pytest.raises(
         Superseded, match=r"accounts-v3 has taken over from accounts-v2.* `version` to 4 .*`rebuild accounts`"
     ):
@@ -166,9 +166,9 @@ def test_a_version_does_not_start_after_its_successor_took_over(
 def test_a_version_does_not_go_on_once_its_rows_say_that_it_was_superseded(broker: Broker) -> None:
     """Brokers forget the positions of a next version that has stopped for a week."""
     note = PARKED_CODEC.encode(Row(1, note_of_successor(0, AFTER_NEXT), {}, 0))
-    broker.committed[COMMANDS.name, 0] = 0
+    broker.committed[Place(COMMANDS.name, 0)] = 0
     broker.append(COMMANDS.name, OPEN, None)
-    broker.slots[NEXT.changelog(NEXT.parked).name, 0].append(Slot(SUPERSEDED_ID.encode(), note, None))
+    broker.slots[Place(NEXT.changelog(NEXT.parked).name, 0)].append(Slot(SUPERSEDED_ID.encode(), note, None))
     with pytest.raises(Superseded, match="accounts-v3 has taken over from accounts-v2"):
         asyncio.run(Worker(broker, "late", 0).work())
     assert events(broker) == 0
@@ -176,8 +176,8 @@ def test_a_version_does_not_go_on_once_its_rows_say_that_it_was_superseded(broke
 
 
 def test_views_may_start_after_their_next_version_took_over(broker: Broker) -> None:
-    broker.committed[COMMANDS.name, 0] = 0
-    broker.others[AFTER_NEXT] = {(COMMANDS.name, 1): 5}
+    broker.committed[Place(COMMANDS.name, 0)] = 0
+    broker.others[AFTER_NEXT] = {Place(COMMANDS.name, 1): 5}
     asyncio.run(Worker(broker, "late", 0, processors=[VIEW]).start())
 
 
@@ -193,7 +193,7 @@ def test_a_later_version_without_events_does_not_send_again_what_an_earlier_one_
     broker: Broker, version: int, topology: Topology, processors: Sequence[Processor], fix: str
 ) -> None:
     broker.append(COMMANDS.name, OPEN, None)
-    broker.others["accounts"] = {(COMMANDS.name, 1): 1}
+    broker.others["accounts"] = {Place(COMMANDS.name, 1): 1}
     later = replace(topology, version=version)
     with pytest.raises(NotRebuilt, match=f"accounts-v{version} has no position, and accounts has: .* fix: {fix}"):
         asyncio.run(Worker(broker, "w", 0, 1, topology=later, processors=processors).work())
@@ -219,7 +219,7 @@ def test_a_worker_that_lost_its_position_in_one_source_alone_does_not_copy_again
     broker.append(COMMANDS.name, OPEN, None)
     asyncio.run(copying(broker, "w", 0, 1).work())
     former = partition_of(OPEN[0] or b"", COPYING.partitions)
-    del broker.committed[EVENTS.name, former]
+    del broker.committed[Place(EVENTS.name, former)]
     for name in ("later", "once more"):
         with pytest.raises(
             PositionsForgotten, match=rf"no position in {EVENTS.name}/{former} any more.*; fix: .*kafka-consumer-groups"
@@ -237,7 +237,7 @@ def test_a_timer_begins_a_topic_that_was_made_again_only_at_its_start(
     monkeypatch.setattr(FakeOffsets, "topic_ids", lambda _, topics: dict.fromkeys(topics, "an id") | made_again)
     with pytest.raises(TopicMadeAgain, match=r"has the position of the former one .*; fix: .*--delete-offsets"):
         asyncio.run(Worker(broker, "later", 0, 1, topology=TABLELESS, processors=[SENDER]).work())
-    del broker.committed[COMMANDS.name, 0], broker.committed[COMMANDS.name, 1]
+    del broker.committed[Place(COMMANDS.name, 0)], broker.committed[Place(COMMANDS.name, 1)]
     for name in ("deleted", "again"):
         asyncio.run(Worker(broker, name, 0, 1, topology=TABLELESS, processors=[SENDER]).work())
     assert events(broker, COPIED) == 2
@@ -310,7 +310,7 @@ def test_a_new_source_is_read_from_its_start_beside_the_others(broker: Broker) -
 def test_a_view_that_starts_in_the_middle_of_its_source_is_logged(
     broker: Broker, read: int, rows: int, warned: int
 ) -> None:
-    broker.committed[COMMANDS.name, 0] = read
+    broker.committed[Place(COMMANDS.name, 0)] = read
     for _ in range(5):
         broker.append(COMMANDS.name, (b"b", b"noise"), None)
     for _ in range(rows):
@@ -322,7 +322,7 @@ def test_a_view_that_starts_in_the_middle_of_its_source_is_logged(
 
 def test_a_view_of_new_copies_is_as_late_as_they_are(broker: Broker) -> None:
     broker.append(EVENTS.name, OPEN, None)
-    broker.committed[EVENTS.name, 0] = 1
+    broker.committed[Place(EVENTS.name, 0)] = 1
     topology = replace(COPYING, tables=OTHER_SOURCE.tables)
     view = ProjectionProcessor(replace(PROJECTION, table=OTHER_SOURCE.tables[0]))
     with capture_logs() as said:

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from aiokafka import TopicPartition
 from confluent_kafka import KafkaError
 
 from shared.engine import lags
@@ -24,7 +23,7 @@ from shared.group import node as node_module
 from shared.group.node import LOG_READERS, WorkerNode
 from shared.kafka.producer import ProducerFailed
 from shared.runtime.clock import elapsed_s
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.tables.replicas import Replica
 from shared.topology.topics import Topology
@@ -44,10 +43,10 @@ class Ends:
         self.hears, self.may_answer = Event(), Event()
         self.may_answer.set()
 
-    def leader(self, _place: Partition) -> int:
+    def leader(self, _place: Place) -> int:
         return 1
 
-    async def of(self, _leader: int, places: Iterable[Partition]) -> dict[Partition, int]:
+    async def of(self, _leader: int, places: Iterable[Place]) -> dict[Place, int]:
         self.asked += 1
         self.hears.set()
         await asyncio.to_thread(self.may_answer.wait)
@@ -70,10 +69,10 @@ def node(engine: Engine) -> WorkerNode:
 
 def hold(engine: Engine, active: bool, position: int, restored: bool = True) -> None:
     """Gives the engine a replica of partition 0, whose changelog ends at 10."""
-    tp = TopicPartition(engine.holdings.replicas.changelog(TABLE), 0)
+    place = Place(engine.holdings.replicas.changelog(TABLE), 0)
     store = cast(Any, FakeStore(TABLE.name))
     store.open(0, "id")
-    engine.holdings.replicas.held[tp] = Replica(tp, store, active, position, target=10, end=10, restored=restored)
+    engine.holdings.replicas.held[place] = Replica(place, store, active, position, target=10, end=10, restored=restored)
 
 
 def learn_end(engine: Engine, end: int, since_s: float = 0.0) -> None:
@@ -131,7 +130,7 @@ def test_an_owner_that_a_hypervisor_stopped_for_its_lease_does_not_serve(
 
 def assigned(engine: Engine, generation: int, member_id: str = "m-1", active: bool = True) -> Assignment:
     """An assignment of partition 0 of the table, or of nothing."""
-    own = {TopicPartition(engine.holdings.replicas.changelog(TABLE), 0)} if active else set()
+    own = {Place(engine.holdings.replicas.changelog(TABLE), 0)} if active else set()
     return Assignment(frozenset(own), frozenset(), b"", generation, member_id)
 
 
@@ -257,7 +256,7 @@ def test_an_owner_restores_all_that_its_changelog_turns_out_to_hold(
 
 
 def test_a_position_is_known_before_the_rows_that_tell_of_its_events(engine: Engine) -> None:
-    events, changelog = ("shop.events.v1", 0), ("shop-changelog", 0)
+    events, changelog = Place("shop.events.v1", 0), Place("shop-changelog", 0)
     seen: list[Any] = []
     store = SimpleNamespace(apply=lambda *_: seen.append(engine.holdings.event_offsets(0)))
     batch: Any = SimpleNamespace(offsets={}, rows={changelog: SimpleNamespace(store=store)})

@@ -19,6 +19,7 @@ from shared.engine.processors import AggregateProcessor, PolicyProcessor, Proces
 from shared.engine.wiring import wired
 from shared.operations.reprocess import _begins
 from shared.parking.parked import BEGINS_ID, PARKED_CODEC, note_of, noted_in
+from shared.runtime.positions import Place
 from shared.testing.scenario import happened
 from shared.topology.policy import Policy, Send
 from shared.topology.projection import Projection
@@ -98,7 +99,7 @@ def happen(broker: Broker, names: Sequence[str]) -> None:
 
 def read(broker: Broker, topic: str) -> Counter[str]:
     """The keys of its records."""
-    records = (each for number in range(2) for each in broker.visible((topic, number), 0))
+    records = (each for number in range(2) for each in broker.visible(Place(topic, number), 0))
     return Counter((each.key or b"").decode() for each in records)
 
 
@@ -109,9 +110,10 @@ def answered(broker: Broker) -> Counter[str]:
 def note_that_these_stand(broker: Broker, topology: Topology, *processors: Processor) -> None:
     """As `rebuild` does, before positions are moved back."""
     for number in (0, 1):
-        begins = {each.name: broker.committed[EVENTS.name, number] for each in processors}
+        begins = {each.name: broker.committed[Place(EVENTS.name, number)] for each in processors}
         row = PARKED_CODEC.encode(Row(1, note_of(number, {EVENTS.name: begins}), {}, 0))
-        broker.slots[topology.changelog(topology.parked).name, number].append(Slot(BEGINS_ID.encode(), row, None))
+        place = Place(topology.changelog(topology.parked).name, number)
+        broker.slots[place].append(Slot(BEGINS_ID.encode(), row, None))
 
 
 def read_again(broker: Broker, replay: Replay, *, copying: bool = False) -> None:
@@ -120,16 +122,16 @@ def read_again(broker: Broker, replay: Replay, *, copying: bool = False) -> None
     noted = {
         number: noted_in(PARKED_CODEC.decode(row).state)
         for number in (0, 1)
-        if (row := broker.latest((changelog, number)).get(BEGINS_ID.encode()))
+        if (row := broker.latest(Place(changelog, number)).get(BEGINS_ID.encode()))
     }
     for record in _begins(WITH_LATE, replay, dict(broker.committed), noted, copying=copying):
-        broker.slots[record.topic, record.partition].append(Slot(record.key, record.value, None))
-    broker.committed |= {(EVENTS.name, 0): 0, (EVENTS.name, 1): 0}
+        broker.slots[Place(record.topic, record.partition)].append(Slot(record.key, record.value, None))
+    broker.committed |= {Place(EVENTS.name, 0): 0, Place(EVENTS.name, 1): 0}
 
 
 def charged(broker: Broker) -> Counter[str]:
     """The accounts that the policy has sent a charge to."""
-    records = (each for number in (0, 1) for each in broker.visible((COMMANDS.name, number), 0))
+    records = (each for number in (0, 1) for each in broker.visible(Place(COMMANDS.name, number), 0))
     return Counter((each.key or b"").decode() for each in records if b"account.charge" in (each.value or b""))
 
 
@@ -211,7 +213,7 @@ def test_a_policy_that_comes_while_the_past_is_read_begins_where_the_others_do(b
         happen(broker, PAST)
         early = worker(broker, "early", [policy(), VIEW])
         await begun(broker, early)
-        assert max(broker.committed[EVENTS.name, number] for number in (0, 1)) < len(PAST) // 4
+        assert max(broker.committed[Place(EVENTS.name, number)] for number in (0, 1)) < len(PAST) // 4
         happen(broker, LIVE)
         await worker(broker, "late", [policy(), policy(greet, name="greet"), VIEW]).work()
 
@@ -236,9 +238,10 @@ def test_a_policy_may_read_the_history_of_its_service_which_the_next_version_rea
         note_that_these_stand(broker, NEXT, WELCOME)
         for number in (0, 1):
             for table in (ACCOUNTS, outcomes_of(ACCOUNTS)):
-                rows = broker.slots[BANK.changelog(table).name, number]
-                broker.slots[NEXT.changelog(table).name, number].extend(rows)
-            broker.committed |= {(COMMANDS.name, number): stands[COMMANDS.name, number], (EVENTS.name, number): 0}
+                rows = broker.slots[Place(BANK.changelog(table).name, number)]
+                broker.slots[Place(NEXT.changelog(table).name, number)].extend(rows)
+            commands = Place(COMMANDS.name, number)
+            broker.committed |= {commands: stands[commands], Place(EVENTS.name, number): 0}
         await accounts("next", 2).work()
         broker.append(COMMANDS.name, (b"live", command("live", "c9", "account.open", {})), None)
         await accounts("last", 2).work()
@@ -342,8 +345,8 @@ def test_a_policy_begins_a_topic_that_was_made_again_at_its_start(
         happen(broker, LIVE[:5])
         await before.go_on()
         for number in (0, 1):
-            broker.slots[EVENTS.name, number].clear()
-            del broker.committed[EVENTS.name, number]
+            broker.slots[Place(EVENTS.name, number)].clear()
+            del broker.committed[Place(EVENTS.name, number)]
         ids = FakeOffsets.topic_ids
         made_again = {EVENTS.name: "another id"}
         monkeypatch.setattr(FakeOffsets, "topic_ids", lambda fake, topics: ids(fake, topics) | made_again)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from shared.kafka.murmur2 import partition_of
-from shared.runtime.positions import Committed
+from shared.runtime.positions import Committed, Place
 from tests.accounts.topology import COMMANDS, EVENTS
 from tests.engine.test_next_version import AGGREGATE, COPYING, NEXT, OPEN, ROWS_ONLY, TOPICS, Worker
 from tests.faults.load import command
@@ -18,7 +18,7 @@ from tests.faults.simulated import Broker
 
 pytestmark = pytest.mark.usefixtures("no_waiting")
 
-PLACE = (EVENTS.name, partition_of(b"a-1", NEXT.partitions))
+PLACE = Place(EVENTS.name, partition_of(b"a-1", NEXT.partitions))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -62,7 +62,7 @@ def test_a_repeat_is_answered_with_the_position_of_the_events_too() -> None:
             worker = Worker(broker, name, 0, 1, topology=COPYING, processors=[AGGREGATE])
             await worker.start()
             answers += [await ask(worker), await ask(worker)]
-            assert worker.engine.holdings.event_offsets(PLACE[1])[PLACE] >= answers[0]
+            assert worker.engine.holdings.event_offsets(PLACE.number)[PLACE] >= answers[0]
         return answers
 
     answers = asyncio.run(work())

@@ -12,13 +12,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from aiokafka import TopicPartition
 
 from shared.domain.errors import NotReady
 from shared.engine.committer import Aborted
 from shared.engine.engine import Engine
 from shared.engine.membership import Assignment
 from shared.engine.processors import AggregateProcessor
+from shared.runtime.positions import Place
 from shared.tables.replicas import Replicas
 from shared.tables.store import StoreFailed
 from shared.topology.topics import Table, Topology
@@ -48,7 +48,7 @@ def test_a_worker_that_lost_its_membership_keeps_no_store_open() -> None:
 
 def test_a_key_released_while_others_owned_it_is_not_parked_again() -> None:
     async def return_home(engine: Engine, stores: dict[str, FakeStore]) -> None:
-        changelog = TopicPartition(TOPOLOGY.changelog(TOPOLOGY.parked).name, 0)
+        changelog = Place(TOPOLOGY.changelog(TOPOLOGY.parked).name, 0)
         engine.holdings.replicas.hold(active=(), standby=(), starts={}, ends={}, topic_ids={})
         parked = stores[TOPOLOGY.parked.name]
         parked.apply(0, {b"released": b"row", b"parked": b"row"}, 1)
@@ -77,7 +77,7 @@ def test_a_store_that_does_not_match_its_changelog_is_wiped_and_restored(last: i
     """The changelog begins at 5 and ends before 10; the store has everything up to `last`."""
 
     async def return_home(engine: Engine, stores: dict[str, FakeStore]) -> None:
-        changelog = TopicPartition(TOPOLOGY.changelog(ACCOUNTS).name, 0)
+        changelog = Place(TOPOLOGY.changelog(ACCOUNTS).name, 0)
         engine.holdings.replicas.hold(active=(), standby=(), starts={}, ends={}, topic_ids={})
         stores[ACCOUNTS.name].apply(0, {b"a-1": b"row"}, last)
         engine.holdings.replicas.hold(
@@ -109,7 +109,7 @@ def test_a_store_that_has_not_followed_for_a_day_may_lack_tombstones(
     a record of its own and the marker of that."""
     table = Table("carts", source=COMMANDS, ends=ends)
     topology = replace(ENDING, tables=(table,))
-    changelog, store = TopicPartition(topology.changelog(table).name, 0), FakeStore(table.name)
+    changelog, store = Place(topology.changelog(table).name, 0), FakeStore(table.name)
     store.open(0, "id")
     store.apply(0, {b"a-1": b"row"}, last, time.time() - hours * 3_600)
     replicas = Replicas(topology, cast(Any, {table.name: store}), {})
@@ -122,7 +122,7 @@ def test_a_store_that_has_not_followed_for_a_day_may_lack_tombstones(
 
 def test_a_restore_from_the_start_that_is_interrupted_goes_on() -> None:
     """What it has read is old, but it began today, so nothing that it lacks was dropped."""
-    changelog, store = TopicPartition(ENDING.changelog(ENDING.tables[0]).name, 0), FakeStore("carts")
+    changelog, store = Place(ENDING.changelog(ENDING.tables[0]).name, 0), FakeStore("carts")
     old = SimpleNamespace(key=b"a-1", value=b"row", offset=3, timestamp=1_600_000_000_000)
     for position in (0, 4):
         replicas = Replicas(ENDING, cast(Any, {"carts": store}), {})
@@ -192,7 +192,7 @@ def test_a_broken_replica_that_moved_away_is_not_restored() -> None:
 def test_a_read_that_outlasts_its_replica_does_not_mark_the_next_one_broken() -> None:
     async def read(engine: Engine, stores: dict[str, FakeStore]) -> None:
         replicas, store = engine.holdings.replicas, stores[ACCOUNTS.name]
-        first, get = replicas.held[TopicPartition(CHANGELOGS[0], 0)], store.get
+        first, get = replicas.held[Place(CHANGELOGS[0], 0)], store.get
 
         def slow(partition: int, key: bytes) -> bytes | None:
             replicas.wipe(first)
@@ -213,7 +213,7 @@ def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]])
     """Runs `act` on an engine that has taken over two partitions, and returns its stores."""
     broker = Broker([*CHANGELOGS, *SOURCES, EVENTS.name], TOPOLOGY.partitions, random.Random(1))
     # otherwise it would first commit where it starts
-    broker.committed |= {(source, partition): 0 for source in SOURCES for partition in (0, 1)}
+    broker.committed |= {Place(source, partition): 0 for source in SOURCES for partition in (0, 1)}
     broker.members.add("w")
     stores = {table.name: FakeStore(table.name) for table in TOPOLOGY.all_tables()}
 
@@ -239,7 +239,7 @@ def _with_engine(act: Callable[[Engine, dict[str, FakeStore]], Awaitable[None]])
 
 
 def _assignment(*partitions: int) -> Assignment:
-    places = {TopicPartition(topic, partition) for topic in [*CHANGELOGS, *SOURCES] for partition in partitions}
+    places = {Place(topic, partition) for topic in [*CHANGELOGS, *SOURCES] for partition in partitions}
     return Assignment(frozenset(places), frozenset(), MEMBER, 0, "w")
 
 

@@ -14,7 +14,7 @@ from shared.engine.wiring import wired
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Position
 from shared.operations.provision import TopologyMismatch
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from tests.accounts.topology import COMMANDS
 from tests.engine.test_next_version import AGGREGATE, COPIED, COPYING, NEXT, OPEN, REKEY, TOPICS, Worker, events
 from tests.faults.load import command
@@ -31,7 +31,7 @@ def broker() -> Broker:
 def test_a_worker_clears_aborted_offsets_kept_under_its_id_and_goes_on(broker: Broker) -> None:
     """The coordinator keeps them as pending, so nobody can read the group's positions."""
     broker.append(COMMANDS.name, OPEN, None)
-    broker.stale = {"w": {(COMMANDS.name, 0): 1, (COMMANDS.name, 1): 1}}
+    broker.stale = {"w": {Place(COMMANDS.name, 0): 1, Place(COMMANDS.name, 1): 1}}
     asyncio.run(asyncio.wait_for(Worker(broker, "w", 0, 1).work(), 20))
     assert events(broker) == 1
 
@@ -40,7 +40,7 @@ def test_a_restarted_worker_commits_nothing_that_was_aborted_under_its_id(broker
     """It may get other partitions, whose positions it can read, while the owner of its former ones cannot."""
     broker.append(COMMANDS.name, OPEN, None)
     former = partition_of(OPEN[0] or b"", NEXT.partitions)
-    broker.stale = {"w": {(COMMANDS.name, former): 1}}
+    broker.stale = {"w": {Place(COMMANDS.name, former): 1}}
     asyncio.run(Worker(broker, "w", 1 - former).work())
     asyncio.run(Worker(broker, "v", former).work())
     assert events(broker) == 1
@@ -49,7 +49,7 @@ def test_a_restarted_worker_commits_nothing_that_was_aborted_under_its_id(broker
 def test_an_idle_worker_clears_what_was_aborted_under_its_id(broker: Broker) -> None:
     """The owner of its former partitions could not read their positions for as long as it lives."""
     broker.append(COMMANDS.name, OPEN, None)
-    broker.stale = {"w": {(COMMANDS.name, 0): 1, (COMMANDS.name, 1): 1}}
+    broker.stale = {"w": {Place(COMMANDS.name, 0): 1, Place(COMMANDS.name, 1): 1}}
     asyncio.run(Worker(broker, "w").start())
     asyncio.run(asyncio.wait_for(Worker(broker, "v", 0, 1).work(), 20))
     assert events(broker) == 1
@@ -62,7 +62,7 @@ class FromThePast(FakeOffsets):
         super().__init__(broker)
         self._past, self._answers = past, answers
 
-    def positions(self, group: str, places: Iterable[Partition]) -> dict[Partition, Position]:
+    def positions(self, group: str, places: Iterable[Place]) -> dict[Place, Position]:
         self._answers -= 1
         return FakeOffsets(self._past if self._answers >= 0 else self.broker).positions(group, places)
 
@@ -84,11 +84,11 @@ def test_positions_from_before_the_worker_joined_are_asked_again(broker: Broker,
 class OldEnds(FakeOffsets):
     """Ends of changelogs are told by brokers that lead them no more."""
 
-    def __init__(self, broker: Broker, ends: dict[Partition, int]) -> None:
+    def __init__(self, broker: Broker, ends: dict[Place, int]) -> None:
         super().__init__(broker)
         self._ends = ends
 
-    def ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
+    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         return {place: self._ends.get(place, end) for place, end in super().ends(places).items()}
 
 
@@ -102,10 +102,10 @@ def test_rows_behind_the_end_that_a_broker_tells_are_restored(broker: Broker, be
     broker.append(COMMANDS.name, OPEN, None)
     first = Worker(broker, "first", 0, 1)
     asyncio.run(first.work())
-    rows = [(NEXT.changelog(table).name, number) for table in NEXT.all_tables() for number in (0, 1)]
+    rows = [Place(NEXT.changelog(table).name, number) for table in NEXT.all_tables() for number in (0, 1)]
     last = {place: max((read.offset for read in broker.visible(place, 0)), default=-1) + 1 for place in rows}
     if not began:
-        last = {place: 0 for place in rows if "outcomes" in place[0]}
+        last = {place: 0 for place in rows if "outcomes" in place.topic}
     broker.append(COMMANDS.name, charge, None)
     asyncio.run(Worker(broker, "other", 0, 1).work())
     broker.append(COMMANDS.name, charge, None)

@@ -12,7 +12,6 @@ from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import pytest
-from aiokafka import TopicPartition
 
 from shared.domain.row import Outcome
 from shared.engine import batch as batch_module
@@ -27,7 +26,7 @@ from shared.engine.processors import Processor, TimerProcessor
 from shared.engine.sources import Source
 from shared.kafka.transactions import Record
 from shared.parking.parked import OperatorRequest
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.tables.rows import Rows
 from shared.topology.records import SourceRecord
 from shared.topology.timer import Timer
@@ -69,7 +68,7 @@ async def turns_of(records: int) -> str:
     """The turns in order: r for a record, o for a turn of another task."""
     noting = Noting()
     engine = _engine(noting)
-    place = TopicPartition(FACTS.name, 0)
+    place = Place(FACTS.name, 0)
     fetched = [_record(offset) for offset in range(records)]
 
     async def other() -> None:
@@ -96,18 +95,18 @@ def _engine(
 def test_answers_to_a_record_come_before_all_answers_to_later_records() -> None:
     said: list[str] = []
     processors = [Answering("a", said), Answering("b", said)]
-    source = Source(TopicPartition(FACTS.name, 0), processors, 0, 2)
+    source = Source(Place(FACTS.name, 0), processors, 0, 2)
     asyncio.run(_engine(*processors)._filling.process(source, [_record(0), _record(1)]))
     assert said == ["a0", "b0", "a1", "b1"]
 
 
 def test_each_record_is_handled_once_and_in_order_whichever_stands_for_its_slice() -> None:
     said: list[str] = []
-    source = Source(TopicPartition(FACTS.name, 0), [Answering("a", said)], 0, 200)
+    source = Source(Place(FACTS.name, 0), [Answering("a", said)], 0, 200)
     engine = _engine(*source.processors)
     asyncio.run(engine._filling.process(source, [_record(offset) for offset in range(200)]))
     assert said == [f"a{offset}" for offset in range(200)]
-    assert engine.heat.totals[source.partition].records == 200
+    assert engine.heat.totals[source.place].records == 200
 
 
 @pytest.mark.parametrize(("slice_s", "turns"), [(0.0, "rrooorrooorr"), (60.0, "rrooorrrr")])
@@ -122,7 +121,7 @@ def test_another_task_gets_its_turn_when_a_slice_has_used_its_time(
 def _asked(retries: int, alive: Callable[[], None], reader: Any = None) -> tuple[Engine, Source, list[Any]]:
     """An engine, the source of operators' requests, and the records of some retries in it."""
     request = OperatorRequest(action="retry", id="noting/0/a").model_dump_json().encode()
-    place = TopicPartition(SHOP.parking.name, 0)
+    place = Place(SHOP.parking.name, 0)
     fetched = [
         SimpleNamespace(topic=place.topic, partition=0, offset=n, value=request, timestamp=0) for n in range(retries)
     ]
@@ -139,7 +138,7 @@ def test_partitions_move_between_two_retries_of_an_operator() -> None:
 
     engine, source, fetched = _asked(3, still_alive)
     asyncio.run(engine._filling.process(source, fetched))
-    assert (source.position, engine._filling.batch.offsets, len(alive)) == (2, {source.partition: 2}, 2)
+    assert (source.position, engine._filling.batch.offsets, len(alive)) == (2, {source.place: 2}, 2)
 
 
 def test_partitions_move_between_two_slices_of_a_fetch() -> None:
@@ -152,10 +151,10 @@ def test_partitions_move_between_two_slices_of_a_fetch() -> None:
             engine._inbox.put_nowait((None, asyncio.get_running_loop().create_future()))
 
     noting = Noting()
-    engine, source = _engine(noting, alive=still_alive), Source(TopicPartition(FACTS.name, 0), [noting], 0, 500)
+    engine, source = _engine(noting, alive=still_alive), Source(Place(FACTS.name, 0), [noting], 0, 500)
     asyncio.run(engine._filling.process(source, [_record(offset) for offset in range(500)]))
     assert alive == [0, SLICE_RECORDS]
-    assert source.position == engine._filling.batch.offsets[source.partition] == 2 * SLICE_RECORDS
+    assert source.position == engine._filling.batch.offsets[source.place] == 2 * SLICE_RECORDS
 
 
 def test_other_work_is_committed_between_two_retries_that_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +163,7 @@ def test_other_work_is_committed_between_two_retries_that_take_long(monkeypatch:
     sought: list[int] = []
     engine, source, fetched = _asked(3, lambda: None, SimpleNamespace(seek=lambda _, offset: sought.append(offset)))
     asyncio.run(engine._filling.process(source, fetched))
-    assert (source.position, engine._filling.batch.offsets, sought) == (1, {source.partition: 1}, [1])
+    assert (source.position, engine._filling.batch.offsets, sought) == (1, {source.place: 1}, [1])
 
 
 class Seekable:
@@ -188,7 +187,7 @@ async def _goes_back_to_a_request(reader: Seekable) -> tuple[Engine, Source]:
 
 async def _goes_back_to_a_timer(reader: Seekable) -> tuple[Engine, Source]:
     delay = TimerProcessor(Timer(source=FACTS, target=Topic("shop.commands.v1"), delay_s=5.0))
-    engine, source = _engine(reader=reader), Source(TopicPartition(FACTS.name, 0), [delay], 0, 4)
+    engine, source = _engine(reader=reader), Source(Place(FACTS.name, 0), [delay], 0, 4)
     due, later = _record(0), _record(1)
     later.timestamp = inf
     assert engine._filling._due(source, [due, later]) == [due]
@@ -204,7 +203,7 @@ def test_a_batch_that_is_dropped_after_a_seek_is_read_again(
 
     async def read() -> None:
         engine, source = await goes_back(reader)
-        reader.getmany = AsyncMock(return_value={source.partition: [_record(3)]})
+        reader.getmany = AsyncMock(return_value={source.place: [_record(3)]})
         assert await engine.reading.fetch(0, 1) == {}
         assert reader.sought == [1, 1]
 
@@ -228,7 +227,7 @@ def test_a_worker_that_only_restores_fetches_as_much_as_ever() -> None:
 
 async def _asked_for(restoring: bool, paused: bool, settled: str) -> list[int]:
     """How many records each fetch asks for, at first and after each commit that fails (f) or succeeds (s)."""
-    place, changelog = TopicPartition(FACTS.name, 0), TopicPartition(SHOP.changelog(SHOP.parked).name, 0)
+    place, changelog = Place(FACTS.name, 0), Place(SHOP.changelog(SHOP.parked).name, 0)
     asked: list[int] = []
 
     async def getmany(timeout_ms: int, max_records: int) -> dict[Any, Any]:
@@ -238,8 +237,8 @@ async def _asked_for(restoring: bool, paused: bool, settled: str) -> list[int]:
     reader = SimpleNamespace(
         getmany=getmany,
         assign=lambda positions: None,
-        position=lambda tp: 0,
-        highwater=lambda tp: 0,
+        position=lambda place: 0,
+        highwater=lambda place: 0,
         paused=lambda: {place} if paused else set(),
     )
     engine = _engine(reader=reader)
@@ -266,7 +265,7 @@ class SlowProducer:
     def send(self, records: Sequence[Record]) -> None:
         pass
 
-    def commit(self, offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
+    def commit(self, offsets: Mapping[Place, int], member: bytes) -> Mapping[Place, int]:
         assert self.may_commit.wait(60)
         self.committed += offsets.values()
         return {}
@@ -274,12 +273,12 @@ class SlowProducer:
 
 async def commits_of(arrivals: str) -> list[int]:
     """What is committed when records arrive during a commit (d) or after it (a)."""
-    place, producer, offsets = TopicPartition(FACTS.name, 0), SlowProducer(), count()
+    place, producer, offsets = Place(FACTS.name, 0), SlowProducer(), count()
 
     async def getmany(timeout_ms: int, max_records: int) -> dict[Any, Any]:
         return {place: [_record(next(offsets))]}
 
-    reader = SimpleNamespace(getmany=getmany, position=lambda tp: 0, paused=lambda: set(), stop=AsyncMock())
+    reader = SimpleNamespace(getmany=getmany, position=lambda place: 0, paused=lambda: set(), stop=AsyncMock())
     engine = _engine(Noting(), reader=reader, producer=producer)
     engine.holdings.sources = {place: Source(place, [Noting()], 0, 0)}
     engine.assignment = Assignment(frozenset({place}), frozenset(), b"", 1, "m")
@@ -338,7 +337,7 @@ def _deciding(commands: int) -> Batch:
     batch, outcome = Batch(""), Outcome("c", 1, None, None, "")
     for number in range(commands):
         batch.outcomes.append((f"a-{number}", outcome))
-        batch.advance((FACTS.name, 0), number + 1, 1)
+        batch.advance(Place(FACTS.name, 0), number + 1, 1)
     return batch
 
 

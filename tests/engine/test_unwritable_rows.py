@@ -22,6 +22,7 @@ from shared.domain.state import State
 from shared.engine.processors import AggregateProcessor, Processor, ProjectionProcessor
 from shared.kafka.murmur2 import partition_of
 from shared.parking.parked import Parked
+from shared.runtime.positions import Place
 from shared.topology.projection import Projection
 from shared.topology.topics import Table, Topic, Topology
 from tests.engine.test_next_version import Worker
@@ -127,7 +128,7 @@ def test_its_record_is_parked_and_the_others_are_handled(
     assert litres == {b"a": LARGEST, b"b": 2.0}
     parked = [_state(Parked, raw) for _, raw in stores[topology.parked.name].scan(0)]
     assert [(each.offset, each.behind, each.code) for each in parked] == [expected]
-    (letter,) = broker.visible((topology.dead_letters.name, 0), 0)
+    (letter,) = broker.visible(Place(topology.dead_letters.name, 0), 0)
     assert "litres" in json.loads(letter.value or b"")["reason"]
 
 

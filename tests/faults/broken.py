@@ -38,7 +38,7 @@ from shared.kafka.reader import Reader
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer
 from shared.runtime import failpoints
 from shared.runtime.clock import elapsed_s
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.tables import store
 from shared.tables.replicas import Replica, Replicas
 from shared.topology.projection import Projection
@@ -96,19 +96,19 @@ def assigns_before_it_knows_changelogs() -> None:
 def drops_first_batches() -> None:
     """The first batch of each partition after an assignment is fetched and lost; it may hold markers only."""
     assign, getmany = Reader.assign, Reader.getmany
-    asked: dict[Partition, int] = {}
+    asked: dict[Place, int] = {}
 
-    def assigned(self: Reader, positions: Mapping[Partition, int]) -> None:
+    def assigned(self: Reader, positions: Mapping[Place, int]) -> None:
         asked.clear()
         asked.update(positions)
         assign(self, positions)
 
     async def some(self: Reader, *arguments: Any, **options: Any) -> Any:
         fetched = await getmany(self, *arguments, **options)
-        first = {tp for tp, offset in asked.items() if self.position(tp) != offset}
-        for tp in first:
-            del asked[tp]
-        return {tp: records for tp, records in fetched.items() if tp not in first}
+        first = {place for place, offset in asked.items() if self.position(place) != offset}
+        for place in first:
+            del asked[place]
+        return {place: records for place, records in fetched.items() if place not in first}
 
     Reader.assign, Reader.getmany = assigned, some  # type: ignore[method-assign]
 
@@ -236,8 +236,8 @@ def counts_what_it_fetched_as_done() -> None:
     flush = Engine._flush
 
     async def ahead(self: Engine) -> None:
-        for tp in self.holdings.sources if self._filling.batch else ():
-            self._filling.batch.offsets[tp] = self.reading.position(tp)
+        for place in self.holdings.sources if self._filling.batch else ():
+            self._filling.batch.offsets[place] = self.reading.position(place)
         await flush(self)
 
     Engine._flush = ahead  # type: ignore[method-assign]

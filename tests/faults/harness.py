@@ -23,7 +23,7 @@ from confluent_kafka import KafkaException
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.kafka.offsets import Offsets, OffsetsUnknown
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.load import HttpLoad, Load, new_names
 from tests.faults.log import Follower, compacting, read_all, with_open_transactions
@@ -223,7 +223,7 @@ class Scenario:
 
     def compacted(self, partitions: Iterable[int] = range(TOPOLOGY.partitions)) -> int:
         """How many records of these partitions of the changelog readers have seen, and are gone."""
-        places = [(CHANGELOG, partition) for partition in partitions]
+        places = [Place(CHANGELOG, partition) for partition in partitions]
         seen = {place: list(self._follower.records[place]) for place in places}
         left = read_all(self.stack.bootstrap, {place: self._starts[place] for place in places})
         return sum(len(set(seen[place]) - set(left[place])) for place in places)
@@ -261,7 +261,7 @@ class Scenario:
             lambda: not self._patiently(with_open_transactions, bootstrap, everywhere), "no transaction is open"
         )
 
-    def _are_handled(self, ends: Mapping[Partition, int]) -> bool:
+    def _are_handled(self, ends: Mapping[Place, int]) -> bool:
         committed = self._patiently(self._offsets.committed, TOPOLOGY.group, list(ends))
         return all((committed[place] or 0) >= end for place, end in ends.items())
 
@@ -339,8 +339,8 @@ class Scenario:
                 yield f"the past of {name} shows {first_difference(found, histories[name])}"
                 return
 
-    def _only(self, topics: Iterable[str]) -> dict[Partition, int]:
-        return {place: start for place, start in self._starts.items() if place[0] in topics}
+    def _only(self, topics: Iterable[str]) -> dict[Place, int]:
+        return {place: start for place, start in self._starts.items() if place.topic in topics}
 
     def _patiently(self, ask: Callable[..., Any], *arguments: Any) -> Any:
         deadline = Deadline(DEADLINE_S)
@@ -450,5 +450,5 @@ def _past(worker: Worker, name: str) -> list[Any]:
     return facts
 
 
-def _partitions(*topics: str) -> list[Partition]:
-    return [(topic, partition) for topic in topics for partition in range(TOPOLOGY.partitions)]
+def _partitions(*topics: str) -> list[Place]:
+    return [Place(topic, partition) for topic in topics for partition in range(TOPOLOGY.partitions)]

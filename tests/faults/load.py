@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from shared.domain.ids import callers_id
 from shared.kafka.producer import producer_config
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from tests.accounts.topology import COMMANDS
 from tests.faults.transfers import Transfers
 
@@ -56,7 +56,7 @@ class Steady(threading.Thread, ABC):
         super().__init__(name="load", daemon=True)
         self.acknowledged: list[Sent] = []
         self.failures: list[str] = []
-        self.counts = Counter[Partition]()
+        self.counts = Counter[Place]()
         self.sent = 0
         self.random = random.Random(seed)
         self._later: list[tuple[str, bytes, bytes]] = []
@@ -100,7 +100,7 @@ class Steady(threading.Thread, ABC):
             else:
                 sent = Sent(topic, message.partition() or 0, message.offset(), key, value)
                 self.acknowledged.append(sent)
-                self.counts[sent.topic, sent.partition] += 1
+                self.counts[Place(sent.topic, sent.partition)] += 1
 
         while True:
             try:

@@ -25,7 +25,8 @@ from confluent_kafka.admin import (
 )
 
 from shared.kafka.brokers import Brokers
-from shared.runtime.positions import Partition
+from shared.kafka.offsets import place_of
+from shared.runtime.positions import Place
 from tests.waiting import Deadline
 
 DEADLINE_S = 60.0
@@ -41,11 +42,11 @@ class Read(NamedTuple):
     timestamp: int = 0
 
 
-Records = dict[Partition, list[Read]]
-Arrived = tuple[Partition, Read]
+Records = dict[Place, list[Read]]
+Arrived = tuple[Place, Read]
 
 
-def read_all(bootstrap: str, starts: Mapping[Partition, int]) -> Records:
+def read_all(bootstrap: str, starts: Mapping[Place, int]) -> Records:
     """Every committed record from `starts` on. Call it only while no transaction is open."""
     found: Records = {partition: [] for partition in starts}
     missing = set(starts)
@@ -66,17 +67,17 @@ def read_all(bootstrap: str, starts: Mapping[Partition, int]) -> Records:
 def read_whole(bootstrap: str, topic: str) -> Records:
     """Every committed record of the topic, as `read_all`."""
     partitions = range(Brokers(bootstrap).partitions(topic))
-    return read_all(bootstrap, {(topic, partition): OFFSET_BEGINNING for partition in partitions})
+    return read_all(bootstrap, {Place(topic, partition): OFFSET_BEGINNING for partition in partitions})
 
 
-def with_open_transactions(bootstrap: str, partitions: Iterable[Partition]) -> list[Partition]:
+def with_open_transactions(bootstrap: str, partitions: Iterable[Place]) -> list[Place]:
     """The partitions whose last stable offset is not their end. Raises KafkaException."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     wanted = {TopicPartition(*partition): OffsetSpec.latest() for partition in partitions}  # type: ignore[no-untyped-call]
 
-    def ends(isolation: IsolationLevel) -> dict[Partition, int]:
+    def ends(isolation: IsolationLevel) -> dict[Place, int]:
         futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=10.0)
-        return {(place.topic, place.partition): future.result().offset for place, future in futures.items()}
+        return {place_of(tp): future.result().offset for tp, future in futures.items()}
 
     stable, last = ends(IsolationLevel.READ_COMMITTED), ends(IsolationLevel.READ_UNCOMMITTED)
     return [place for place in last if stable[place] != last[place]]
@@ -88,7 +89,7 @@ class Follower(threading.Thread):
     records: by partition. arrived: the same in the order in which they were read.
     """
 
-    def __init__(self, bootstrap: str, starts: Mapping[Partition, int]) -> None:
+    def __init__(self, bootstrap: str, starts: Mapping[Place, int]) -> None:
         super().__init__(name="follower", daemon=True)
         self.records: Records = {partition: [] for partition in starts}
         self.arrived: list[Arrived] = []
@@ -117,7 +118,7 @@ class Follower(threading.Thread):
         self._ending.set()
         self.join()
 
-    def _note(self, place: Partition, read: Read) -> None:
+    def _note(self, place: Place, read: Read) -> None:
         self.records[place].append(read)
         self.arrived.append((place, read))
 
@@ -145,7 +146,7 @@ def compacting(bootstrap: str, topic: str) -> Iterator[None]:
     change(AlterConfigOpType.DELETE)
 
 
-def _reader(bootstrap: str, starts: Mapping[Partition, int]) -> Consumer:
+def _reader(bootstrap: str, starts: Mapping[Place, int]) -> Consumer:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -163,8 +164,8 @@ def _reader(bootstrap: str, starts: Mapping[Partition, int]) -> Consumer:
     return consumer
 
 
-def _place(message: Message) -> Partition:
-    return str(message.topic()), message.partition() or 0
+def _place(message: Message) -> Place:
+    return Place(str(message.topic()), message.partition() or 0)
 
 
 def _read(message: Message) -> Read:

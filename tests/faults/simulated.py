@@ -11,7 +11,6 @@ from math import floor, inf
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
-from aiokafka import TopicPartition
 from aiokafka.errors import (
     IllegalGenerationError,
     NoError,
@@ -35,7 +34,7 @@ from shared.kafka.transactions import (
     group_metadata,
 )
 from shared.runtime.failpoints import STEPS
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.tables.store import FIRST_KEY, RowStore, StoreFailed
 from tests.faults.log import Read, Records
 
@@ -108,8 +107,8 @@ class Crash(BaseException):
 @dataclass(eq=False, slots=True)
 class Transaction:
     state: str = "open"
-    offsets: dict[Partition, int] = field(default_factory=dict)
-    touched: set[Partition] = field(default_factory=set)
+    offsets: dict[Place, int] = field(default_factory=dict)
+    touched: set[Place] = field(default_factory=set)
 
 
 class Slot(NamedTuple):
@@ -132,9 +131,9 @@ class Past(NamedTuple):
     ends: last stable offset and end, of the partitions that it led. committed, notes: of the group that it coordinated.
     """
 
-    ends: Mapping[Partition, tuple[int, int]]
-    committed: Mapping[Partition, int]
-    notes: Mapping[Partition, str]
+    ends: Mapping[Place, tuple[int, int]]
+    committed: Mapping[Place, int]
+    notes: Mapping[Place, str]
 
 
 class Broker:
@@ -146,26 +145,26 @@ class Broker:
 
     def __init__(self, topics: Iterable[str], partitions: int, chance: random.Random, group: str = "accounts") -> None:
         self.group = group
-        self.others: dict[str, dict[Partition, int]] = {}
+        self.others: dict[str, dict[Place, int]] = {}
         self.partitions = partitions
         self.chance = chance
-        self.slots: dict[Partition, list[Slot | None]] = {(t, p): [] for t in topics for p in range(partitions)}
-        self.committed: dict[Partition, int] = {}
-        self.notes: dict[Partition, str] = {}
+        self.slots: dict[Place, list[Slot | None]] = {Place(t, p): [] for t in topics for p in range(partitions)}
+        self.committed: dict[Place, int] = {}
+        self.notes: dict[Place, str] = {}
         self.generation = 0
         self.members: set[str] = set()
         self.rebalancing = False
         self.heard: dict[str, float] = {}  # when the group last heard a member
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Transaction] = {}
-        self.foreign: list[tuple[Partition, Transaction]] = []  # open ones, of other services
-        self.stale: dict[str, dict[Partition, int]] = {}  # aborted offsets that still count as pending, by their id
+        self.foreign: list[tuple[Place, Transaction]] = []  # open ones, of other services
+        self.stale: dict[str, dict[Place, int]] = {}  # aborted offsets that still count as pending, by their id
         self.past: Past | None = None
         self.clocks = [Machine(chance.uniform(-DIFFER_S, DIFFER_S)) for _ in range(BROKERS)]
         self.leaders = {place: chance.choice(self.clocks) for place in self.slots}
         self._set: list[tuple[float, float]] = [(0.0, clock.ahead_s) for clock in self.clocks]
         self.refuses: Callable[[Record], bool] = lambda _: False
-        self._latest: dict[Partition, tuple[int, Mapping[bytes | None, bytes | None]]] = {}
+        self._latest: dict[Place, tuple[int, Mapping[bytes | None, bytes | None]]] = {}
 
     def cut_off(self) -> None:
         """One of the brokers loses the others, which go on without it; clients may still find it for a while."""
@@ -180,7 +179,7 @@ class Broker:
         clock.ahead_s = self.chance.uniform(-most_s, most_s)
         self._set.append((CLOCK.now_s, clock.ahead_s))
 
-    def appended_s(self, place: Partition, offset: int) -> float:
+    def appended_s(self, place: Place, offset: int) -> float:
         slot = self.slots[place][offset]
         assert slot is not None
         return slot.appended_s
@@ -193,7 +192,7 @@ class Broker:
         """Who answers a question: now and then the broker that is cut off, while there is one."""
         return self.past if self.past and self.chance.random() < ASKED else None
 
-    def ends(self, place: Partition, past: Past | None = None) -> tuple[int, int]:
+    def ends(self, place: Place, past: Past | None = None) -> tuple[int, int]:
         """The last stable offset, and the end, as the broker says that was found for this partition."""
         if past and place in past.ends:
             return past.ends[place]
@@ -213,7 +212,7 @@ class Broker:
     def append(self, topic: str, message: tuple[bytes | None, bytes | None], state: str | None) -> None:
         """state: of the transaction in which another service writes the record; None without a transaction."""
         key, value = message
-        place = topic, partition_of(key or b"", self.partitions)
+        place = Place(topic, partition_of(key or b"", self.partitions))
         transaction = None if state is None else Transaction(state)
         self.stamp(place, key, value, transaction)
         if transaction is not None and state == "open":
@@ -221,7 +220,7 @@ class Broker:
         elif transaction is not None:
             self.slots[place].append(Slot(None, None, transaction, marker=True))
 
-    def stamp(self, place: Partition, key: bytes | None, value: bytes | None, transaction: Transaction | None) -> float:
+    def stamp(self, place: Place, key: bytes | None, value: bytes | None, transaction: Transaction | None) -> float:
         """Appends a record. Returns what time it is by its leader, as it is written, in seconds since the epoch."""
         timestamp = floor(self.leaders[place].real() * 1000)
         self.slots[place].append(Slot(key, value, transaction, timestamp=timestamp, appended_s=CLOCK.now_s))
@@ -246,7 +245,7 @@ class Broker:
             self.committed |= self.stale.get(transactional_id, {}) | transaction.offsets
         self.stale.pop(transactional_id, None)
 
-    def sign(self, place: Partition, note: str) -> None:
+    def sign(self, place: Place, note: str) -> None:
         """Commits a note of a member, without a position."""
         self.notes[place] = note
 
@@ -269,28 +268,28 @@ class Broker:
                 self.end(transactional_id, "committed")
         self.time_out()
 
-    def stable_end(self, place: Partition) -> int:
+    def stable_end(self, place: Place) -> int:
         slots = self.slots[place]
         if not self.open and not self.foreign:
             return len(slots)
         unstable = (n for n, slot in enumerate(slots) if slot and slot.transaction and slot.transaction.state == "open")
         return next(unstable, len(slots))
 
-    def visible(self, place: Partition, start: int) -> Iterator[Read]:
+    def visible(self, place: Place, start: int) -> Iterator[Read]:
         return self.committed_reads(place, start, self.stable_end(place))
 
-    def written(self, place: Partition) -> Iterator[Read]:
+    def written(self, place: Place) -> Iterator[Read]:
         """All committed records, including those that nobody can read until an earlier transaction has ended."""
         return self.committed_reads(place, 0, len(self.slots[place]))
 
-    def committed_reads(self, place: Partition, start: int, end: int) -> Iterator[Read]:
+    def committed_reads(self, place: Place, start: int, end: int) -> Iterator[Read]:
         for offset, slot in enumerate(self.slots[place][start:end], start):
             if slot is None or slot.marker:
                 continue
             if slot.transaction is None or slot.transaction.state == "committed":
                 yield Read(offset, slot.key, slot.value, slot.timestamp)
 
-    def latest(self, place: Partition) -> Mapping[bytes | None, bytes | None]:
+    def latest(self, place: Place) -> Mapping[bytes | None, bytes | None]:
         """The last committed value of each key. Whatever changes it makes the partition longer."""
         length, latest = self._latest.get(place, (0, {}))
         if length != len(self.slots[place]):
@@ -299,11 +298,11 @@ class Broker:
         return latest
 
     def records(self, topics: Iterable[str]) -> Records:
-        return {place: list(self.visible(place, 0)) for place in self.slots if place[0] in topics}
+        return {place: list(self.visible(place, 0)) for place in self.slots if place.topic in topics}
 
     def compact(self, topic: str) -> None:
         """Keeps the last committed value of each key, at its own offset."""
-        for place in [place for place in self.slots if place[0] == topic]:
+        for place in [place for place in self.slots if place.topic == topic]:
             kept = {read.key: read.offset for read in self.visible(place, 0)}
             for read in list(self.visible(place, 0)):
                 if kept[read.key] != read.offset:
@@ -370,7 +369,7 @@ class FakeProducer:
             self._refuse()
         self.reach("after_produce")
 
-    def commit(self, offsets: Mapping[Partition, int], member: bytes) -> Mapping[Partition, int]:
+    def commit(self, offsets: Mapping[Place, int], member: bytes) -> Mapping[Place, int]:
         self._answered()
         self.reach("before_offsets")
         self._check_fence()
@@ -385,12 +384,12 @@ class FakeProducer:
         self.reach("after_commit")
         return self._written
 
-    def forget_pending(self, _partitions: Iterable[Partition], member: bytes) -> None:
+    def forget_pending(self, _partitions: Iterable[Place], member: bytes) -> None:
         self._begin()
         self._check_member(member)
         self._broker.end(self._id, "aborted")
 
-    def written_ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
+    def written_ends(self, places: Iterable[Place]) -> dict[Place, int]:
         records = [Record(topic, NO_ROW, None, partition) for topic, partition in places]
         self._sent = self._elapsed()
         written = self._write(records, self._begin())
@@ -431,14 +430,14 @@ class FakeProducer:
         self._broker.open[self._id] = Transaction()
         return self._broker.open[self._id]
 
-    def _write(self, records: Sequence[Record], transaction: Transaction) -> dict[Partition, int]:
-        written: dict[Partition, int] = {}
+    def _write(self, records: Sequence[Record], transaction: Transaction) -> dict[Place, int]:
+        written: dict[Place, int] = {}
         self._stamped = []
         for record in records:
             self._check_fence()
             by_key = record.partition == BY_KEY
             home = partition_of(record.key or b"", self._broker.partitions) if by_key else record.partition
-            place = (record.topic, home)
+            place = Place(record.topic, home)
             transaction.touched.add(place)
             written[place] = len(self._broker.slots[place])
             self._stamped.append(self._broker.stamp(place, record.key, record.value, transaction))
@@ -537,13 +536,13 @@ class FakeOffsets:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
 
-    def positions(self, group: str, places: Iterable[Partition]) -> dict[Partition, Position]:
+    def positions(self, group: str, places: Iterable[Place]) -> dict[Place, Position]:
         if past := self.broker.asked():
             return {place: Position(past.committed.get(place), past.notes.get(place, "")) for place in places}
         found, notes = self.committed(group, places), self.broker.notes
         return {place: Position(offset, notes.get(place, "")) for place, offset in found.items()}
 
-    def committed(self, group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
+    def committed(self, group: str, places: Iterable[Place]) -> dict[Place, int | None]:
         wanted = list(places)
         if any(place in transaction.offsets for transaction in self.broker.open.values() for place in wanted):
             self.broker.settle()
@@ -554,18 +553,18 @@ class FakeOffsets:
             raise OffsetsUnknown("aborted, and still pending")
         broker = self.broker
         known = broker.committed if group == broker.group else broker.others.get(group, {})
-        return {TopicPartition(*place): known.get(place) for place in wanted}
+        return {place: known.get(place) for place in wanted}
 
-    def starts(self, places: Iterable[Partition]) -> dict[Partition, int]:
-        return {TopicPartition(*place): 0 for place in places}
+    def starts(self, places: Iterable[Place]) -> dict[Place, int]:
+        return dict.fromkeys(places, 0)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         return {topic: f"id of {topic}" for topic in topics}
 
-    def ends(self, places: Iterable[Partition]) -> dict[Partition, int]:
-        return {TopicPartition(*place): self.broker.ends(place, self.broker.asked())[1] for place in places}
+    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        return {place: self.broker.ends(place, self.broker.asked())[1] for place in places}
 
-    def any_records(self, places: Iterable[Partition]) -> bool:
+    def any_records(self, places: Iterable[Place]) -> bool:
         return any(
             slot is not None and not slot.marker and (slot.transaction is None or slot.transaction.state == "committed")
             for place in places
@@ -574,7 +573,7 @@ class FakeOffsets:
 
     stable_ends = ends
 
-    def out_of_sync(self, _topics: Iterable[str]) -> dict[Partition, tuple[int, int]]:
+    def out_of_sync(self, _topics: Iterable[str]) -> dict[Place, tuple[int, int]]:
         return {}
 
 
@@ -588,44 +587,44 @@ class FakeReader:
     def __init__(self, broker: Broker, chance: random.Random) -> None:
         self._broker = broker
         self._chance = chance
-        self._positions: dict[TopicPartition, int] = {}
-        self._paused: set[TopicPartition] = set()
-        self._loses: set[TopicPartition] = set()
-        self._past: Mapping[TopicPartition, Past | None] = {}
+        self._positions: dict[Place, int] = {}
+        self._paused: set[Place] = set()
+        self._loses: set[Place] = set()
+        self._past: Mapping[Place, Past | None] = {}
 
     async def stop(self) -> None: ...
 
     async def learn(self, topics: Collection[str]) -> None: ...
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+    def assign(self, positions: Mapping[Place, int]) -> None:
         self._positions = dict(positions)
         self._paused.clear()
         self._loses = {place for place in self._positions if self._chance.random() < LOST_FIRST}
         self._past = {place: self._broker.asked() for place in self._positions} if self._broker.past else {}
 
-    def assignment(self) -> set[TopicPartition]:
+    def assignment(self) -> set[Place]:
         return set(self._positions)
 
-    def seek(self, place: TopicPartition, offset: int) -> None:
+    def seek(self, place: Place, offset: int) -> None:
         self._positions[place] = offset
 
-    def pause(self, *places: TopicPartition) -> None:
+    def pause(self, *places: Place) -> None:
         self._paused |= set(places)
 
-    def resume(self, *places: TopicPartition) -> None:
+    def resume(self, *places: Place) -> None:
         self._paused -= set(places)
 
-    def paused(self) -> set[TopicPartition]:
+    def paused(self) -> set[Place]:
         return set(self._paused)
 
-    def highwater(self, place: TopicPartition) -> int:
+    def highwater(self, place: Place) -> int:
         return self._ends(place)[1]
 
-    def position(self, place: TopicPartition) -> int:
+    def position(self, place: Place) -> int:
         return self._positions[place]
 
-    async def getmany(self, *, max_records: int, **_: Any) -> dict[TopicPartition, list[Any]]:
-        fetched: dict[TopicPartition, list[Any]] = {}
+    async def getmany(self, *, max_records: int, **_: Any) -> dict[Place, list[Any]]:
+        fetched: dict[Place, list[Any]] = {}
         for place in self._chance.sample(sorted(self._positions), len(self._positions)):
             left = max_records - sum(map(len, fetched.values()))
             if place not in self._paused and left:
@@ -637,7 +636,7 @@ class FakeReader:
                         self._fetch(place, 1, fetched)
         return fetched
 
-    def _fetch(self, place: TopicPartition, most: int, fetched: dict[TopicPartition, list[Any]]) -> None:
+    def _fetch(self, place: Place, most: int, fetched: dict[Place, list[Any]]) -> None:
         start = self._positions[place]
         stable, end = self._ends(place)
         if start > end:
@@ -647,11 +646,11 @@ class FakeReader:
             if len(fetched.get(place, ())) == most:
                 end = read.offset
                 break
-            record = SimpleNamespace(topic=place.topic, partition=place.partition, **read._asdict())
+            record = SimpleNamespace(topic=place.topic, partition=place.number, **read._asdict())
             fetched.setdefault(place, []).append(record)
         self._positions[place] = max(start, end)
 
-    def _ends(self, place: TopicPartition) -> tuple[int, int]:
+    def _ends(self, place: Place) -> tuple[int, int]:
         past = self._past.get(place)
         return self._broker.ends(place, past if past is self._broker.past else None)
 

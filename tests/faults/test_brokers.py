@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from shared.dev.stack import Stack
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.conftest import Cut
 from tests.faults.harness import Log, Scenario, Violated, Void, await_in_time, observe
@@ -155,10 +155,11 @@ def test_a_leader_is_killed_during_a_restore(cluster: Stack, seed: int) -> None:
         scenario.recover_for(SOME)
 
 
-def _short_of_copies(scenario: Scenario) -> set[Partition]:
+def _short_of_copies(scenario: Scenario) -> set[Place]:
     """The partitions of which the workers say that too few copies are in sync."""
     troubles = [each for worker in scenario.running() for each in scenario.cluster(worker).get("troubles", ())]
-    return {(each["topic"], each["partition"]) for each in troubles if "2 of 3 copies are in sync" in each["reason"]}
+    lacking = [each for each in troubles if "2 of 3 copies are in sync" in each["reason"]]
+    return {Place(each["topic"], each["partition"]) for each in lacking}
 
 
 @contextmanager

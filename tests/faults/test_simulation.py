@@ -24,7 +24,6 @@ from typing import Any, cast
 
 import pytest
 import structlog
-from aiokafka import TopicPartition
 
 from shared.domain.envelope import CommandEnvelope
 from shared.domain.message import Event
@@ -57,7 +56,7 @@ from shared.group.app import LEASE_SHARE
 from shared.kafka.transactions import Record, RecordTooLarge, TransactionAborted, TransactionRefused
 from shared.parking import parking as parking_module
 from shared.runtime.clock import BrokersClock
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.tables.replicas import Replicas
 from shared.tables.store import StoreFailed
 from shared.topology.rekey import Rekey
@@ -378,7 +377,7 @@ class World:
                 continue
             for partition in range(PARTITIONS):
                 if worker.engine.serves(ACCOUNTS, partition):
-                    latest = self.broker.latest((CHANGELOG, partition))
+                    latest = self.broker.latest(Place(CHANGELOG, partition))
                     if worker.stores[ACCOUNTS.name].rows(partition) != latest:
                         yield f"{worker.name} serves rows of partition {partition} that are not the latest"
 
@@ -521,8 +520,8 @@ class World:
         rest = [partition for partition in range(PARTITIONS) if partition not in own and self.chance.random() < 0.3]
         changelogs = [SIMULATED.changelog(table).name for table in SIMULATED.all_tables()]
         return Assignment(
-            frozenset(TopicPartition(topic, p) for topic in [*changelogs, *SOURCES] for p in own),
-            frozenset(TopicPartition(topic, p) for topic in changelogs for p in rest),
+            frozenset(Place(topic, p) for topic in [*changelogs, *SOURCES] for p in own),
+            frozenset(Place(topic, p) for topic in changelogs for p in rest),
             membership(self.broker, worker.member),
             self.broker.generation,
             worker.member,
@@ -586,7 +585,7 @@ class World:
         yield from wrong_log(truth, outputs, PARTITIONS)
         for partition in range(PARTITIONS):
             for name, changelog in TABLES.items():
-                changes = {read.key: read.value for read in outputs[changelog, partition]}
+                changes = {read.key: read.value for read in outputs[Place(changelog, partition)]}
                 if self.last.stores[name].rows(partition) != changes:
                     yield f"the last store's partition {partition} of {name} is not what its changelog says"
             events, copies = (self._read(topic, partition) for topic in (EVENTS, COPIES))
@@ -611,7 +610,7 @@ class World:
                 yield f"{len(rings)} of {len(timers)} timers in partition {partition} rang"
             for timer, ring in zip(timers, rings, strict=False):
                 set_s, rang_s = (
-                    self.broker.appended_s((topic.name, partition), read.offset)
+                    self.broker.appended_s(Place(topic.name, partition), read.offset)
                     for topic, read in ((TIMERS, timer), (RINGS, ring))
                 )
                 early_s = timer.timestamp / 1000 + DELAY_S - self.broker.latest_time(rang_s)
@@ -619,7 +618,7 @@ class World:
                     yield f"timer {timer.offset} of partition {partition} rang {early_s:.3f} s too early"
 
     def _read(self, topic: Topic, partition: int) -> list[Read]:
-        return list(self.broker.visible((topic.name, partition), 0))
+        return list(self.broker.visible(Place(topic.name, partition), 0))
 
 
 def _is_too_large(record: Record) -> bool:
@@ -726,10 +725,10 @@ def _no_check_of_the_generation(patch: pytest.MonkeyPatch) -> None:
 
 
 def _pending_offsets_taken_for_none(patch: pytest.MonkeyPatch) -> None:
-    def committed(self: FakeOffsets, group: str, places: Iterable[Partition]) -> dict[Partition, int | None]:
+    def committed(self: FakeOffsets, group: str, places: Iterable[Place]) -> dict[Place, int | None]:
         pending = {place for transaction in self.broker.open.values() for place in transaction.offsets}
         known = {**self.broker.committed, **dict.fromkeys(pending)} if group == self.broker.group else {}
-        return {TopicPartition(*place): known.get(place) for place in places}
+        return {place: known.get(place) for place in places}
 
     patch.setattr(FakeOffsets, "committed", committed)
     patch.setattr(VersionGuard, "refuse_changed_tables", _nothing)  # it would refuse rows without a position

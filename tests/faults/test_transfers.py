@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
+from shared.runtime.positions import Place
 from tests.accounts.topology import EVENTS
 from tests.faults.log import Arrived, Read
 from tests.faults.transfers import Books, Order, Transfers, wrong_totals
@@ -107,4 +108,4 @@ def _causes(log: Sequence[Arrived]) -> Iterator[str]:
 
 def _event(order: Order, offset: int) -> Arrived:
     body = {"sequence": 0, "type": EVENT_OF[order.type], "causation_id": order.command_id, "data": order.data}
-    return (EVENTS.name, 0), Read(offset, order.name.encode(), json.dumps(body).encode())
+    return Place(EVENTS.name, 0), Read(offset, order.name.encode(), json.dumps(body).encode())

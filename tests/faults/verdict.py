@@ -10,7 +10,7 @@ from typing import Any
 from shared.domain.history_index import EVENTS_PER_ENTRY
 from shared.kafka.murmur2 import partition_of
 from shared.parking.parked import page_id
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.load import Answered, Sent
 from tests.faults.log import Read, Records
@@ -87,7 +87,7 @@ def lost(acknowledged: Sequence[Sent], inputs: Records) -> Iterator[str]:
 def uncompacted(followed: Records, outputs: Records) -> Records:
     """The outputs, with the changelog as the follower read it, if compaction removed nothing but older rows."""
     whole = dict(outputs)
-    for place in (place for place in outputs if place[0] == CHANGELOG):
+    for place in (place for place in outputs if place.topic == CHANGELOG):
         then, now = followed[place], set(outputs[place])
         if now.issubset(then) and now.issuperset({read.key: read for read in then}.values()):
             whole[place] = then
@@ -220,8 +220,8 @@ def _heads(truth: Truth) -> set[tuple[int, int]]:
     return {(partition, offsets[0]) for (partition, _), offsets in truth.parked.items()}
 
 
-def _records(outputs: Records, topic: str) -> Iterator[tuple[Partition, Read]]:
-    return ((place, record) for place, records in outputs.items() if place[0] == topic for record in records)
+def _records(outputs: Records, topic: str) -> Iterator[tuple[Place, Read]]:
+    return ((place, record) for place, records in outputs.items() if place.topic == topic for record in records)
 
 
 def first_difference(found: Sequence[Any], expected: Sequence[Any]) -> str:

@@ -25,6 +25,7 @@ from shared.kafka.lookup import read_at
 from shared.kafka.producer import producer_config
 from shared.operations.provision import provision
 from shared.runtime.clock import elapsed_s
+from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.tables.replicas import Replica
 from shared.tables.tail import Changelogs
@@ -38,8 +39,8 @@ pytestmark = pytest.mark.broker
 DEADLINE_S = 120.0
 PATIENCE_S = 1.0  # the leader is asked about ten times meanwhile
 NOBODY = "127.0.0.1:1"
-PLACE = TopicPartition(EVENTS.name, 0)
-WRITTEN, VALUE = TopicPartition(EVENTS.name, 1), b"{}"  # its record can be read while its leader is there
+PLACE = Place(EVENTS.name, 0)
+WRITTEN, VALUE = Place(EVENTS.name, 1), b"{}"  # its record can be read while its leader is there
 
 
 class Leader:
@@ -76,7 +77,7 @@ def only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leader]:
 
 def _write(bootstrap: str) -> None:
     producer = Producer(producer_config(bootstrap))
-    producer.produce(WRITTEN.topic, VALUE, b"key", WRITTEN.partition)
+    producer.produce(WRITTEN.topic, VALUE, b"key", WRITTEN.number)
     assert producer.flush(DEADLINE_S) == 0
 
 
@@ -109,7 +110,7 @@ def deserted(
 
         async def start_and_lose() -> None:
             await start()
-            await consumer.beginning_offsets([PLACE])
+            await consumer.beginning_offsets([TopicPartition(*PLACE)])
             leader.leave()
 
         monkeypatch.setattr(consumer, "start", start_and_lose)
@@ -192,8 +193,8 @@ def test_a_caller_that_is_cancelled_stays_so_while_its_reader_stops(
         """Cancel the caller of `stop` after so many turns of the loop."""
         reader = new_consumer()
         await reader.start()
-        reader.assign([PLACE])
-        reader.seek(PLACE, 0)
+        reader.assign([TopicPartition(*PLACE)])
+        reader.seek(TopicPartition(*PLACE), 0)
         await _read_in_vain(reader, PATIENCE_S / 5)
         if away:
             leader.leave()
@@ -216,7 +217,7 @@ def test_a_caller_that_is_cancelled_stays_so_while_its_reader_stops(
 async def _read_in_vain(reader: AIOKafkaConsumer, patience_s: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(patience_s):
-            await reader.getmany(PLACE, timeout_ms=int(DEADLINE_S * 1_000))
+            await reader.getmany(TopicPartition(*PLACE), timeout_ms=int(DEADLINE_S * 1_000))
 
 
 @pytest.mark.parametrize("goes", [Leader.freeze, Leader.leave])
@@ -224,9 +225,9 @@ def test_a_standby_knows_no_lag_while_the_leader_does_not_answer(
     worker: WorkerApp, leader: Leader, goes: Callable[[Leader], None]
 ) -> None:
     """It has applied all that it has heard of; and it knows at once how much it has missed when it hears again."""
-    engine, tp = worker.engine, TopicPartition(TOPOLOGY.changelog(ACCOUNTS).name, 0)
-    engine.holdings.replicas.held[tp] = Replica(
-        tp, cast(Any, None), active=False, position=0, target=0, end=0, restored=True
+    engine, place = worker.engine, Place(TOPOLOGY.changelog(ACCOUNTS).name, 0)
+    engine.holdings.replicas.held[place] = Replica(
+        place, cast(Any, None), active=False, position=0, target=0, end=0, restored=True
     )
 
     async def test() -> None:
@@ -240,7 +241,7 @@ def test_a_standby_knows_no_lag_while_the_leader_does_not_answer(
         await engine.lags.leaders.stop()
 
     async def lag() -> int | None:
-        engine.holdings.replicas.held[tp].end_known_at = -inf
+        engine.holdings.replicas.held[place].end_known_at = -inf
         engine.extend_lease(elapsed_s())
         return await engine.lags.of(ACCOUNTS, 0)
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
-from aiokafka import TopicPartition
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -21,6 +20,7 @@ from shared.kafka.transactions import Record, TransactionAborted, TransactionalP
 from shared.operations.provision import provision
 from shared.runtime import failpoints
 from shared.runtime.clock import elapsed_s
+from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.tables.replicas import Replica
 from shared.topology.topics import Topic, Topology
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.long
 
 EVENTS = Topic("orders.events.v1")
 TOPOLOGY = Topology("orders", (EVENTS,), partitions=8)
-PLACES = [(EVENTS.name, partition) for partition in range(TOPOLOGY.partitions)]
+PLACES = [Place(EVENTS.name, partition) for partition in range(TOPOLOGY.partitions)]
 GROUP = "orders"
 DEADLINE_S = 60.0
 
@@ -48,19 +48,20 @@ def test_a_silent_leader_hides_no_lag_but_that_of_what_it_leads(kafka: EmbeddedK
     settings = Settings(bootstrap=kafka.bootstrap)
     engine = WorkerApp(TOPOLOGY, [], settings, cast(Any, None)).engine
     changelog, silent = TOPOLOGY.changelog(TOPOLOGY.parked).name, 2
-    places = [TopicPartition(changelog, partition) for partition in range(TOPOLOGY.partitions)]
+    places = [Place(changelog, partition) for partition in range(TOPOLOGY.partitions)]
     leaders = leaders_of(kafka.bootstrap, changelog)
     assert set(leaders) == {1, 2, 3}
 
     async def lags() -> list[int | None]:
-        for tp in places:
-            engine.holdings.replicas.held[tp] = Replica(tp, cast(Any, None), False, 0, target=0, end=0, restored=True)
+        for place in places:
+            replica = Replica(place, cast(Any, None), False, 0, target=0, end=0, restored=True)
+            engine.holdings.replicas.held[place] = replica
         engine.extend_lease(elapsed_s())
-        return await asyncio.gather(*(engine.lags.of(TOPOLOGY.parked, tp.partition) for tp in places))
+        return await asyncio.gather(*(engine.lags.of(TOPOLOGY.parked, place.number) for place in places))
 
     async def ask() -> None:
         deadline = Deadline(DEADLINE_S)
-        while await lags() != [0] * len(places) or [engine.lags.leaders.leader(tp) for tp in places] != leaders:
+        while await lags() != [0] * len(places) or [engine.lags.leaders.leader(place) for place in places] != leaders:
             deadline.check("all lags and leaders are known")
         kafka.pause(silent)
         while None not in (found := await lags()):

@@ -10,6 +10,7 @@ import pytest
 from shared.dev.embedded import EmbeddedKafka
 from shared.kafka.offsets import Offsets, OffsetsUnknown
 from shared.operations.provision import provision
+from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topic, Topology
 from tests.waiting import eventually
@@ -18,14 +19,14 @@ pytestmark = pytest.mark.broker
 
 EVENTS = Topic("orders.events.v1")
 TOPOLOGY = Topology("orders", (EVENTS,), partitions=8)
-PLACES = [(EVENTS.name, partition) for partition in range(TOPOLOGY.partitions)]
+PLACES = [Place(EVENTS.name, partition) for partition in range(TOPOLOGY.partitions)]
 
 
 def test_what_was_aborted_is_no_record(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
-    offsets, both = Offsets(bootstrap), [(topic, 0), (topic, 1)]
+    offsets, both = Offsets(bootstrap), [Place(topic, 0), Place(topic, 1)]
     assert not offsets.any_records(both)
     put(b"a", abort=True)
-    assert offsets.ends(both)[topic, 0]
+    assert offsets.ends(both)[Place(topic, 0)]
     assert not offsets.any_records(both)
     put(b"b", partition=1)
     assert offsets.any_records(both)

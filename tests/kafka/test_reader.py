@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from shared.kafka import reader as reader_module
 from shared.kafka.offsets import Offsets
 from shared.kafka.reader import OffsetGone, Reader, ReadRecord, ReadRefused
+from shared.runtime.positions import Place
 from tests.waiting import Deadline, eventually
 
 pytestmark = pytest.mark.broker
@@ -41,8 +42,8 @@ async def read_until(reader: Reader, done: Callable[[list[ReadRecord]], bool], l
     deadline = Deadline(DEADLINE_S)
     while not done(found):
         deadline.check(found[-3:])
-        for tp, records in (await reader.getmany(100, limit)).items():
-            assert {(record.topic, record.partition) for record in records} == {tp}
+        for place, records in (await reader.getmany(100, limit)).items():
+            assert {(record.topic, record.partition) for record in records} == {place}
             found += records
     return found
 
@@ -65,18 +66,18 @@ def test_committed_records_are_read_and_the_position_passes_markers_and_aborted_
 
     async def run() -> None:
         async with reading(bootstrap) as reader:
-            reader.assign({(topic, 0): 0, (topic, 1): 0})
-            found = await read_until(reader, lambda _: reader.position((topic, 0)) == 10)
+            reader.assign({Place(topic, 0): 0, Place(topic, 1): 0})
+            found = await read_until(reader, lambda _: reader.position(Place(topic, 0)) == 10)
             assert [(record.offset, record.key, record.value) for record in found] == [
                 (0, b"a", b"a"),
                 (1, b"b", b"b"),
                 (5, b"c", b"c"),
             ]
             assert all(record.timestamp > 1.6e12 for record in found)
-            assert reader.highwater((topic, 0)) == 10
-            assert reader.position((topic, 1)) == 0
+            assert reader.highwater(Place(topic, 0)) == 10
+            assert reader.position(Place(topic, 1)) == 0
             put(b"never", abort=True)
-            assert await read_until(reader, lambda _: reader.position((topic, 0)) == 12) == []
+            assert await read_until(reader, lambda _: reader.position(Place(topic, 0)) == 12) == []
 
     asyncio.run(run())
 
@@ -89,17 +90,17 @@ def test_after_a_seek_or_an_assignment_no_record_fetched_before_is_returned(
 
     async def run() -> None:
         async with reading(bootstrap) as reader:
-            reader.assign({(topic, 0): 0})
+            reader.assign({Place(topic, 0): 0})
             for go in range(100):
                 await read_until(reader, lambda found: len(found) > 3, limit=50)
                 start = go * 37 % 1000
                 if go % 2:
-                    reader.seek((topic, 0), start)
+                    reader.seek(Place(topic, 0), start)
                 else:
-                    reader.assign({(topic, 0): start})
+                    reader.assign({Place(topic, 0): start})
                 found = await read_until(reader, lambda found: len(found) > 60, limit=50)
                 assert offsets(found) == list(range(start, start + len(found)))
-            reader.assign({(topic, 1): 0})
+            reader.assign({Place(topic, 1): 0})
             assert reader.assignment() == {(topic, 1)}
             assert [record.value for record in await read_until(reader, bool)] == [b"another partition's"]
 
@@ -108,7 +109,7 @@ def test_after_a_seek_or_an_assignment_no_record_fetched_before_is_returned(
 
 def test_a_paused_partition_resumes_where_it_stopped(bootstrap: str, topic: str, put: Callable[..., None]) -> None:
     put(*(b"%d" % number for number in range(MANY)))
-    rests, goes_on = (topic, 0), (topic, 1)
+    rests, goes_on = Place(topic, 0), Place(topic, 1)
 
     async def run() -> None:
         async with reading(bootstrap) as reader:
@@ -148,14 +149,14 @@ def test_a_record_that_librdkafka_delivers_twice_is_read_once(bootstrap: str, to
 
     async def run() -> None:
         async with reading(bootstrap) as reader:
-            reader.assign({(topic, 0): 5, (topic, 1): 0})
+            reader.assign({Place(topic, 0): 5, Place(topic, 1): 0})
             first = reader._by_partition([*told(5, 6), *told(3, partition=1), *told(6, 7, 9, 8)])
-            assert {tp: offsets(records) for tp, records in first.items()} == {
+            assert {place: offsets(records) for place, records in first.items()} == {
                 (topic, 0): [5, 6, 7, 9],
                 (topic, 1): [3],
             }
             assert reader._by_partition(told(8, 9)) == {}
-            assert reader.position((topic, 0)) == 10
+            assert reader.position(Place(topic, 0)) == 10
 
     asyncio.run(run())
 
@@ -173,10 +174,10 @@ def test_an_offset_that_is_not_in_the_log_is_reported(
 
     async def run() -> None:
         async with reading(bootstrap) as reader:
-            reader.assign({(topic, 0): start})
+            reader.assign({Place(topic, 0): start})
             with pytest.raises(OffsetGone, match=f"{topic}/0"):
                 await read_until(reader, bool)
-            reader.assign({(topic, 0): 2})
+            reader.assign({Place(topic, 0): 2})
             assert offsets(await read_until(reader, bool)) == [3]
 
     asyncio.run(run())
@@ -187,9 +188,9 @@ def test_seeking_in_a_partition_that_is_not_read_is_refused(bootstrap: str, topi
 
     async def run() -> None:
         async with reading(bootstrap) as reader:
-            reader.assign({(topic, 0): 0})
+            reader.assign({Place(topic, 0): 0})
             with pytest.raises(OffsetGone, match=f"{topic}/1"):
-                reader.seek((topic, 1), 0)
+                reader.seek(Place(topic, 1), 0)
 
     asyncio.run(run())
 
@@ -200,11 +201,11 @@ def test_a_record_ends_the_wait_for_it(bootstrap: str, topic: str, put: Callable
 
     async def run() -> None:
         async with reading(bootstrap) as reader:
-            reader.assign({(topic, 0): 0})
-            await read_until(reader, lambda _: reader.position((topic, 0)) == 2)
+            reader.assign({Place(topic, 0): 0})
+            await read_until(reader, lambda _: reader.position(Place(topic, 0)) == 2)
             waits = asyncio.ensure_future(reader.getmany(int(2 * DEADLINE_S * 1_000), 500))
             await asyncio.to_thread(put, b"b")
-            assert offsets((await asyncio.wait_for(waits, DEADLINE_S))[topic, 0]) == [2]
+            assert offsets((await asyncio.wait_for(waits, DEADLINE_S))[Place(topic, 0)]) == [2]
 
     asyncio.run(run())
 
@@ -212,7 +213,7 @@ def test_a_record_ends_the_wait_for_it(bootstrap: str, topic: str, put: Callable
 def test_a_cancelled_wait_does_not_outlive_the_reader(bootstrap: str, topic: str) -> None:
     async def run() -> None:
         async with reading(bootstrap) as reader:
-            reader.assign({(topic, 0): 0})
+            reader.assign({Place(topic, 0): 0})
             waits = asyncio.ensure_future(reader.getmany(1_000, 500))
             await asyncio.sleep(0)
             waits.cancel()
@@ -239,7 +240,7 @@ def test_no_record_of_a_topic_that_was_made_again_is_taken_for_one_of_the_former
 
     async def run() -> None:
         async with reading(bootstrap) as reader:
-            reader.assign({(topic, 0): 0})
+            reader.assign({Place(topic, 0): 0})
             await read_until(reader, lambda found: len(found) == 1)
             await asyncio.to_thread(make_again)
             await read_until(reader, lambda found: bool(found))

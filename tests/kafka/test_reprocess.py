@@ -41,7 +41,7 @@ def test_what_copies_again_is_no_more_noted_and_a_source_that_was_not_read_is_no
     beside = Replay((copied,), (source,), (source,), passing=((source, name),))
     again = Replay((copied,), (copies,), (source,), skipped=(copies,), makers=((source, name),))
     unread = reprocessing.plan(gifts, again)
-    assert {move.topic for move in unread.moves} == {copies.name}
+    assert {move.place.topic for move in unread.moves} == {copies.name}
     assert not unread.begins
     brokers.commit(gifts.group, {topic: {0: 2}})
     for replay in (beside, again):

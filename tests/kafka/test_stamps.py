@@ -1,4 +1,4 @@
-"""Brokers' stamps are read at any number of places of a partition."""
+"""Brokers' stamps are read at any number of offsets of a partition."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Producer
 
 from shared.kafka.stamps import stamps
+from shared.runtime.positions import Place
 
 TOPIC = "shop.events.v1"
 
@@ -24,10 +25,12 @@ def written() -> Iterator[str]:
         yield f"{broker.host}:{broker.port}"
 
 
-def test_every_place_of_a_partition_is_stamped(written: str) -> None:
-    asked = [(TOPIC, 0, 0), (TOPIC, 0, 2), (TOPIC, 0, 3), (TOPIC, 1, 1), (TOPIC, 1, 3)]
-    assert stamps(written, asked) == {place: place[2] + 1.0 for place in asked}
+def test_every_offset_of_a_partition_is_stamped(written: str) -> None:
+    zero, one = Place(TOPIC, 0), Place(TOPIC, 1)
+    asked = [(zero, 0), (zero, 2), (zero, 3), (one, 1), (one, 3)]
+    assert stamps(written, asked) == {each: each[1] + 1.0 for each in asked}
 
 
 def test_nothing_is_behind_the_end(written: str) -> None:
-    assert stamps(written, [(TOPIC, 0, 3), (TOPIC, 0, 4), (TOPIC, 1, 4)]) == {(TOPIC, 0, 3): 4.0}
+    zero, one = Place(TOPIC, 0), Place(TOPIC, 1)
+    assert stamps(written, [(zero, 3), (zero, 4), (one, 4)]) == {(zero, 3): 4.0}

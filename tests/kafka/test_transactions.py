@@ -25,6 +25,7 @@ from shared.kafka.transactions import (
 )
 from shared.operations.provision import provision
 from shared.runtime import failpoints
+from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topic, Topology
 
@@ -106,7 +107,7 @@ def test_clearing_pending_offsets_gives_up_before_its_worker_is_told_to_leave(
 
     monkeypatch.setattr(transactions, "Producer", Silent)
     with pytest.raises(TransactionAborted, match="TIMED_OUT"):
-        TransactionalProducer("nobody", "shop-1").forget_pending([("shop.commands.v1", 0)], b"")
+        TransactionalProducer("nobody", "shop-1").forget_pending([Place("shop.commands.v1", 0)], b"")
     assert sum(waited_s) < REBALANCE_S
 
 
@@ -133,7 +134,7 @@ def test_a_twin_is_told_from_an_expired_transaction_after_a_slow_start(
     monkeypatch.setattr(transactions, "elapsed_s", lambda: started_s[0])
     monkeypatch.setattr(transactions, "Producer", Twin)
     with pytest.raises(TransactionRefused, match="two workers share one ONEFOLD_INSTANCE"):
-        TransactionalProducer("nobody", "twin").forget_pending([("shop.commands.v1", 0)], b"")
+        TransactionalProducer("nobody", "twin").forget_pending([Place("shop.commands.v1", 0)], b"")
 
 
 @pytest.mark.broker
@@ -142,7 +143,7 @@ def test_an_end_found_by_writing_is_that_of_all_written_before(
 ) -> None:
     put(b"a", b"b")
     put(b"never", abort=True)
-    one, two = places = [(topic, number) for number in (0, 1)]
+    one, two = places = [Place(topic, number) for number in (0, 1)]
     producer = TransactionalProducer(bootstrap, f"{topic}-ends")
     assert producer.written_ends(places) == {one: 5, two: 0}
     assert producer.written_ends([one]) == {one: 7}

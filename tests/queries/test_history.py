@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from shared.dev.stack import Stack
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
+from shared.runtime.positions import Place
 from tests.accounts.topology import EVENTS
 from tests.queries.cluster import PARTITIONS, answered, client, key_of, owners, path_of, post
 
@@ -99,7 +100,7 @@ async def test_a_history_includes_the_event_just_acknowledged(cluster: Stack) ->
 async def test_events_removed_by_retention_are_410_and_later_events_are_served(cluster: Stack) -> None:
     worker = cluster.workers[1]
     key = key_of(cluster, worker, "cut")
-    place = (EVENTS.name, partition_of(key.encode(), PARTITIONS))
+    place = Place(EVENTS.name, partition_of(key.encode(), PARTITIONS))
     async with client() as http:
         await charge(http, worker.url, key, 1, 55)
         cut = Offsets(cluster.bootstrap).ends([place])[place]

@@ -33,6 +33,7 @@ from shared.kafka.spans import Span, read
 from shared.kafka.transactions import Record, TransactionalProducer, TransactionRefused, group_metadata, producer_id
 from shared.operations.acls import grant
 from shared.runtime.checkout import CHECKOUT
+from shared.runtime.positions import Place
 from shared.runtime.settings import Mechanism, Principal, Settings
 from tests.conftest import accounts_command
 from tests.secure.conftest import Secured, password_of, services
@@ -90,7 +91,7 @@ def test_history_is_read_without_rights_on_any_consumer_group(secured: Secured) 
     producer = Producer(client(secured, "accounts"))
     producer.produce("accounts.dead.v1", b"read", b"a-1", 0)
     assert producer.flush(TIMEOUT_S) == 0
-    (chunk,) = read(client(secured, "accounts"), Span("accounts.dead.v1", 0, 0, 1))
+    (chunk,) = read(client(secured, "accounts"), Span(Place("accounts.dead.v1", 0), 0, 1))
     assert chunk.values == [b"read"]
 
 
@@ -99,7 +100,7 @@ def test_a_refused_read_says_which_right_to_grant(secured: Secured, monkeypatch:
 
     async def read_on() -> None:
         reader = Reader(secured.bootstrap, "orders")
-        reader.assign({("accounts.commands.v1", 0): 0})
+        reader.assign({Place("accounts.commands.v1", 0): 0})
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 while True:
@@ -130,7 +131,7 @@ def test_a_refused_commit_says_which_right_to_grant(
 
     def write() -> None:
         producer.send([Record(topic, b"a-1", b"", 0)])
-        producer.commit({("accounts.commands.v1", 0): 1}, group_metadata(group, 1, "worker"))
+        producer.commit({Place("accounts.commands.v1", 0): 1}, group_metadata(group, 1, "worker"))
 
     with pytest.raises(TransactionRefused, match=f"{refused}$"):
         write()

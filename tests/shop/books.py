@@ -17,6 +17,7 @@ from services.sales import topology as sales
 from services.sales.service import SERVICE as SALES
 from shared.engine.processors import Processor
 from shared.engine.wiring import processors_of
+from shared.runtime.positions import Place
 from shared.testing.conversation import MemoryRecord, replayed
 from shared.topology.topics import Table, Topology
 from tests.faults.log import Records, read_all
@@ -33,7 +34,7 @@ TABLES = [(topology, processor) for topology, processor in PROCESSORS if process
 ENDS = {"order.confirmed", "order.rejected", "order.cancelled"}
 
 PLACES = {
-    (topic.name, partition): 0
+    Place(topic.name, partition): 0
     for topology in TOPOLOGIES
     for topic in topology.all_topics()
     for partition in range(topology.partitions)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from services.accounts import topology as accounts
 from services.inventory import topology as inventory
 from services.orders import topology as orders
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from tests.faults.log import Arrived
 
 Message = Mapping[str, Any]
@@ -112,9 +112,9 @@ def by_cause(arrived: Iterable[Arrived]) -> tuple[list[Message], list[Message]]:
     """
     known: set[str | None] = {None}
     ordered: list[Message] = []
-    queues: dict[Partition, deque[Message]] = defaultdict(deque)
+    queues: dict[Place, deque[Message]] = defaultdict(deque)
     for place, read in arrived:
-        if place[0] in MESSAGES:
+        if place.topic in MESSAGES:
             queues[place].append(json.loads(read.value or b""))
             for message in _ready(queues, known):
                 known.add(message.get("event_id") or message["command_id"])
@@ -122,7 +122,7 @@ def by_cause(arrived: Iterable[Arrived]) -> tuple[list[Message], list[Message]]:
     return ordered, [message for queue in queues.values() for message in queue]
 
 
-def _ready(queues: Mapping[Partition, deque[Message]], known: set[str | None]) -> Iterator[Message]:
+def _ready(queues: Mapping[Place, deque[Message]], known: set[str | None]) -> Iterator[Message]:
     """Takes the messages whose causes are known, also those that become known meanwhile."""
     found = True
     while found:

@@ -14,7 +14,7 @@ import httpx
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.domain.ids import derived_id
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.testing.conversation import MemoryRecord
 from tests.faults.log import Records, read_all, read_whole
 from tests.waiting import Deadline, eventually
@@ -163,7 +163,7 @@ def read(bootstrap: str, topic: str) -> list[MemoryRecord]:
     return said_by_topic(read_whole(bootstrap, topic)).get(topic, [])
 
 
-def read_from(bootstrap: str, places: Mapping[Partition, int]) -> list[MemoryRecord]:
+def read_from(bootstrap: str, places: Mapping[Place, int]) -> list[MemoryRecord]:
     """Every record committed from these offsets on, partition after partition."""
     return [said for told in said_by_topic(read_all(bootstrap, places)).values() for said in told]
 

@@ -16,6 +16,7 @@ from services.inventory.topology import COMMANDS as ITEM_COMMANDS
 from services.inventory.topology import EVENTS as ITEM_EVENTS
 from services.inventory.topology import ITEMS
 from services.orders.topology import COMMANDS, EVENTS, TIMERS
+from shared.runtime.positions import Place
 from shared.testing.conversation import Conversation
 from tests.faults.load import command
 from tests.faults.log import Arrived, Read
@@ -39,9 +40,9 @@ def log() -> Log:
     talk.say(COMMANDS, "o-3", command("o-3", "cancel", "order.cancel", {}))
     talk.run(lambda turns: chance.choice([turn for turn in turns if turn[0] != TIMERS.name] or turns))
     topics = (COMMANDS, EVENTS, ACCOUNT_EVENTS, ITEM_EVENTS, ACCOUNT_COMMANDS, ITEM_COMMANDS)
-    said = [((said.topic, 0), Read(said.offset, said.key, said.value)) for t in topics for said in talk.log[t.name]]
+    said = [(Place(t.name, 0), Read(each.offset, each.key, each.value)) for t in topics for each in talk.log[t.name]]
     tables = ((ledger.ITEMS, ITEMS), (ledger.ACCOUNTS, ACCOUNTS))
-    rows = [((name, 0), Read(0, k.encode(), row)) for name, table in tables for k, row in talk.rows(table).items()]
+    rows = [(Place(name, 0), Read(0, k.encode(), row)) for name, table in tables for k, row in talk.rows(table).items()]
     return said + rows
 
 

@@ -24,6 +24,7 @@ from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
 from shared.kafka.producer import producer_config
 from shared.operations.provision import load_topologies
+from shared.runtime.positions import Place
 from shared.testing.conversation import MemoryRecord
 from shared.topology.topics import Topic
 from tests.shop.market import Market, read_from
@@ -38,31 +39,31 @@ COPIES = {sales.BY_SKU, sales.BY_DAY, sales.BY_HOUR, sales.BY_CUSTOMER}
 class State(NamedTuple):
     """Everything a dry run leaves alone."""
 
-    committed: dict[tuple[str, int], int | None]
-    starts: dict[tuple[str, int], int]
-    ends: dict[tuple[str, int], int]
+    committed: dict[Place, int | None]
+    starts: dict[Place, int]
+    ends: dict[Place, int]
     stores: set[Path]
 
 
-def partitions() -> list[tuple[str, int]]:
+def partitions() -> list[Place]:
     return [
-        (topic.name, partition)
+        Place(topic.name, partition)
         for topology in load_topologies()
         for topic in topology.all_topics()
         for partition in range(topology.partitions)
     ]
 
 
-def under_way(market: Market) -> set[tuple[str, int]]:
+def under_way(market: Market) -> set[Place]:
     """Partitions with records that a group has not read; transaction markers and aborted records do not count."""
     offsets = Offsets(market.stack.bootstrap)
-    unread: set[tuple[str, int]] = set()
+    unread: set[Place] = set()
     for topology in load_topologies():
         committed = offsets.committed(topology.service, partitions())
-        places = {tp: offset for tp, offset in committed.items() if offset is not None}
+        places = {place: offset for place, offset in committed.items() if offset is not None}
         if topology is orders.TOPOLOGY:
-            places |= {tp: offset or 0 for tp, offset in committed.items() if tp[0] == orders.TIMERS.name}
-        unread |= {(said.topic, said.partition) for said in read_from(market.stack.bootstrap, places)}
+            places |= {place: offset or 0 for place, offset in committed.items() if place.topic == orders.TIMERS.name}
+        unread |= {Place(said.topic, said.partition) for said in read_from(market.stack.bootstrap, places)}
     return unread
 
 
@@ -146,10 +147,10 @@ def test_a_dry_run_says_everything_and_changes_nothing(market: Market, sold: str
         lines = said(market, "inventory/levels", "--dry-run")
         assert state(market, "inventory") == before
     partition = partition_of(sold.encode(), inventory.TOPOLOGY.partitions)
-    read = before.committed["inventory.events.v1", partition]
+    read = before.committed[Place("inventory.events.v1", partition)]
     assert lines[0] == "group   inventory: no members"
     assert f"offset  inventory.events.v1/{partition}: {read} → 0" in lines
-    end = before.ends[LEVELS, partition]
+    end = before.ends[Place(LEVELS, partition)]
     assert f"rows    {LEVELS}/{partition}: offsets 0 to {end - 1} are removed" in lines
     folder = market.stack.settings.data_dir / "inventory-1" / f"levels-{partition}"
     assert f"folder  {folder} is removed" in lines
@@ -175,7 +176,7 @@ def test_a_wrong_view_is_right_again_and_the_log_is_unchanged(
         assert any(line.startswith("folder") for line in lines) == here
         assert (before.stores == after.stores) == (not here)
         assert after.ends == before.ends | noted(before.ends) | stood(before)
-        assert after.starts == before.starts | {tp: end for tp, end in before.ends.items() if tp[0] == LEVELS}
+        assert after.starts == before.starts | {at: end for at, end in before.ends.items() if at.topic == LEVELS}
         assert changed(before.committed, after.committed) <= {("inventory.events.v1", p) for p in range(8)}
     right = {"sku": sold, "received": 3, "shipped": 2, "physical": 1}
     eventually(lambda: level(market, sold), lambda found: found == right)
@@ -195,9 +196,9 @@ def test_all_views_of_sales_are_recounted_exactly_once(market: Market, sold: str
         before = state(market, "sales")
         said(market, "sales")
         after = state(market, "sales")
-    assert {tp for tp in after.committed if tp[0] == sales.ORDERS_EVENTS.name and after.committed[tp]} == set()
-    for copy in COPIES:
-        assert {p: after.committed[copy.name, p] for p in range(8)} == {p: before.ends[copy.name, p] for p in range(8)}
+    assert {at for at, read in after.committed.items() if at.topic == sales.ORDERS_EVENTS.name and read} == set()
+    for place in (Place(copy.name, number) for copy in COPIES for number in range(8)):
+        assert after.committed[place] == before.ends[place]
     eventually(lambda: {path: everything(market, path) for path in paths}, lambda found: found == counted)
     assert log(market, but=COPIES) == records
 
@@ -217,22 +218,20 @@ def test_sales_with_expired_offsets_does_not_count_twice(market: Market, sold: s
     eventually(lambda: everything(market, "/sales/skus"), lambda found: found == counted)
 
 
-def noted(ends: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+def noted(ends: dict[Place, int]) -> dict[Place, int]:
     """Where the parking topic ends afterwards: after a note in each partition and its transaction's marker."""
-    return {tp: end + 2 for tp, end in ends.items() if tp[0] == inventory.TOPOLOGY.parking.name}
+    return {place: end + 2 for place, end in ends.items() if place.topic == inventory.TOPOLOGY.parking.name}
 
 
-def stood(before: State) -> dict[tuple[str, int], int]:
+def stood(before: State) -> dict[Place, int]:
     """Where the changelog of what is parked ends afterwards: it notes where the group stood."""
     parked = inventory.TOPOLOGY.changelog(inventory.TOPOLOGY.parked).name
-    stands = [number for number in range(8) if before.committed[inventory.EVENTS.name, number] is not None]
-    return {(parked, number): before.ends[parked, number] + 2 for number in stands}
+    stands = [number for number in range(8) if before.committed[Place(inventory.EVENTS.name, number)] is not None]
+    return {place: before.ends[place] + 2 for place in (Place(parked, number) for number in stands)}
 
 
-def changed(
-    before: dict[tuple[str, int], int | None], after: dict[tuple[str, int], int | None]
-) -> set[tuple[str, int]]:
-    return {tp for tp in before if (before[tp] or 0) != (after[tp] or 0)}
+def changed(before: dict[Place, int | None], after: dict[Place, int | None]) -> set[Place]:
+    return {place for place in before if (before[place] or 0) != (after[place] or 0)}
 
 
 def everything(market: Market, path: str) -> list[dict[str, Any]]:

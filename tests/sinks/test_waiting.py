@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from shared.domain.envelope import EventEnvelope
 from shared.kafka.brokers import Bounds
 from shared.kafka.reader import ReadRecord
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.sinks import filling
 from shared.sinks.database import Database, Fenced
 from shared.sinks.filling import Filling
@@ -54,8 +54,8 @@ class Memory:
     def topic_ids(self, topics: Collection[str]) -> set[str]:
         return set() if self.gone else {"an-id"}
 
-    def bounds(self, partitions: Collection[Partition]) -> dict[Partition, Bounds]:
-        ends = {place: len(self.records[place[1]]) for place in partitions}
+    def bounds(self, partitions: Collection[Place]) -> dict[Place, Bounds]:
+        ends = {place: len(self.records[place.number]) for place in partitions}
         return {place: Bounds(0, end, end) for place, end in ends.items()}
 
 
@@ -64,25 +64,25 @@ class MemoryReader:
 
     def __init__(self, memory: Memory) -> None:
         self._records = memory.records
-        self._positions: dict[Partition, int] = {}
+        self._positions: dict[Place, int] = {}
 
-    def assign(self, positions: Mapping[Partition, int]) -> None:
+    def assign(self, positions: Mapping[Place, int]) -> None:
         self._positions = dict(positions)
 
-    def position(self, tp: Partition) -> int:
-        return self._positions[tp]
+    def position(self, place: Place) -> int:
+        return self._positions[place]
 
-    async def getmany(self, timeout_ms: int, max_records: int) -> dict[Partition, list[ReadRecord]]:
+    async def getmany(self, timeout_ms: int, max_records: int) -> dict[Place, list[ReadRecord]]:
         await SLEEP(0)
-        for topic, partition in sorted(self._positions, reverse=True):
-            position = self._positions[topic, partition]
-            if values := self._records[partition][position : position + max_records]:
-                self._positions[topic, partition] = position + len(values)
+        for place in sorted(self._positions, reverse=True):
+            position = self._positions[place]
+            if values := self._records[place.number][position : position + max_records]:
+                self._positions[place] = position + len(values)
                 records = [
-                    ReadRecord(topic, partition, position + number, key.encode(), value, 0)
+                    ReadRecord(*place, position + number, key.encode(), value, 0)
                     for number, (key, value) in enumerate(values)
                 ]
-                return {(topic, partition): records}
+                return {place: records}
         await SLEEP(timeout_ms / 1000)
         return {}
 

@@ -14,7 +14,7 @@ from shared.kafka.brokers import Bounds
 from shared.kafka.reader import ReadRecord
 from shared.kafka.search import LogSearch
 from shared.kafka.spans import Span
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from shared.stories import search
 from shared.stories.search import NoStory, NotReached, find_story
 from shared.stories.story import Story
@@ -37,18 +37,19 @@ class Log(LogSearch):
         self.refused: set[str] = set()
         self.read = 0
         self._absent = absent
-        self._of: dict[Partition, list[ReadRecord]] = defaultdict(list)
+        self._of: dict[Place, list[ReadRecord]] = defaultdict(list)
         for each in sorted(records, key=lambda each: each.offset):
-            self._of[each.topic, each.partition].append(each)
+            self._of[Place(each.topic, each.partition)].append(each)
 
     def __exit__(self, *_: object) -> None:
         pass
 
-    def bounds(self, topics: Set[str]) -> Mapping[Partition, Bounds]:
-        ends = {(topic, 0): max((each.offset + 1 for each in self._of[topic, 0]), default=0) for topic in topics}
-        return {each: Bounds(0, end, end) for each, end in ends.items() if each[0] not in self._absent}
+    def bounds(self, topics: Set[str]) -> Mapping[Place, Bounds]:
+        places = [Place(topic, 0) for topic in topics - self._absent]
+        ends = {place: max((each.offset + 1 for each in self._of[place]), default=0) for place in places}
+        return {place: Bounds(0, end, end) for place, end in ends.items()}
 
-    def offsets_at(self, ends: Mapping[Partition, int], at_ms: int) -> dict[Partition, int]:
+    def offsets_at(self, ends: Mapping[Place, int], at_ms: int) -> dict[Place, int]:
         return {
             each: next(
                 (found.offset for found in self._of[each] if end > found.offset and found.timestamp >= at_ms), end
@@ -58,7 +59,7 @@ class Log(LogSearch):
 
     def records_with(self, spans: Iterable[Span], texts: Sequence[bytes]) -> Iterator[ReadRecord | None]:
         for span in spans:
-            for found in self._of[span.topic, span.partition]:
+            for found in self._of[span.place]:
                 if span.start <= found.offset < span.end:
                     self.read += 1
                     if any(text in (found.value or b"") for text in texts):

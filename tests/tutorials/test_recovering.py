@@ -23,6 +23,7 @@ from services.inventory.topology import TOPOLOGY as INVENTORY
 from shared.dev.up import running
 from shared.kafka.offsets import Offsets
 from shared.operations.provision import load_topologies
+from shared.runtime.positions import Place
 from shared.testing.conversation import MemoryRecord
 from tests.scaffold.conftest import copied
 from tests.shop.market import read
@@ -126,7 +127,7 @@ def log(bootstrap: str) -> dict[str, list[MemoryRecord]]:
 
 def await_quiet(bootstrap: str) -> None:
     """Until inventory has committed its position behind the last marker, as it has when a person has read on."""
-    offsets, places = Offsets(bootstrap), [(EVENTS.name, number) for number in range(INVENTORY.partitions)]
+    offsets, places = Offsets(bootstrap), [Place(EVENTS.name, number) for number in range(INVENTORY.partitions)]
     ends = offsets.ends(places)
     deadline = Deadline(DEADLINE_S)
     while (committed := offsets.committed(INVENTORY.group, places)) != ends:

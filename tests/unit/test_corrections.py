@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, Literal, cast
 
 import pytest
-from aiokafka import TopicPartition
 
 from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import Outcome
@@ -20,6 +19,7 @@ from shared.engine.sources import Source
 from shared.engine.wiring import processors_of
 from shared.parking.parked import PARKED_CODEC, Failure, OperatorRequest, Parked
 from shared.parking.parking import Parking, place_id
+from shared.runtime.positions import Place
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
 from shared.testing.conversation import MemoryRecord
@@ -70,7 +70,7 @@ class Worker:
         request = OperatorRequest(
             action=action, id=id_, offset=said.offset, value=None if value is None else value.decode()
         )
-        place = TopicPartition(COMMANDS.name, 0)
+        place = Place(COMMANDS.name, 0)
         source = Source(place, [self.aggregate], position=len(self.log), end=len(self.log))
         requests = OperatorRequests(TOPOLOGY, {place: source}, cast(Any, None))
 
@@ -79,7 +79,7 @@ class Worker:
 
         asyncio.run(requests.fulfil(request, self.parking, attempt, self.batch.bury))
 
-    async def _reread(self, _: TopicPartition, offsets: Sequence[int]) -> tuple[Mapping[int, MemoryRecord], Failure]:
+    async def _reread(self, _: Place, offsets: Sequence[int]) -> tuple[Mapping[int, MemoryRecord], Failure]:
         return {offset: self.log[offset] for offset in offsets}, Failure("gone", "")
 
     @property

@@ -24,6 +24,7 @@ from shared.operations.provision import Difference, declared_topics
 from shared.operations.reprocess import _ended
 from shared.parking.parked import PARKED_CODEC
 from shared.parking.parking import Parking
+from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
@@ -116,7 +117,7 @@ class Worker:
 
     def _rows(self, table: Table, batch: Batch) -> Rows[Any]:
         store = cast(RowStore, self.stores[table.name])
-        return batch.rows.setdefault((table.name, 0), Rows(table.name, store, 0, None, self.codecs[table.name]))
+        return batch.rows.setdefault(Place(table.name, 0), Rows(table.name, store, 0, None, self.codecs[table.name]))
 
 
 @pytest.fixture

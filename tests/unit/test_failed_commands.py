@@ -21,6 +21,7 @@ from shared.engine.batch import Batch, Refusal
 from shared.engine.processors import AggregateProcessor
 from shared.parking.parked import PARKED_CODEC, Failure
 from shared.parking.parking import Parking, place_id
+from shared.runtime.positions import Place
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore, StoreFailed
 from shared.testing.conversation import MemoryRecord
@@ -151,7 +152,7 @@ class Broken:
 
 def test_a_disk_that_fails_while_a_failure_is_recorded_is_no_outcome(service: Service) -> None:
     """The engine wipes that store and reads the command again; else nobody would ever get the outcome."""
-    refused = {("tanks", COMMANDS.name, 0, 0): Refusal("too large", times=1)}
+    refused = {("tanks", Place(COMMANDS.name, 0), 0): Refusal("too large", times=1)}
     service.batch = Batch("dead-letters", refused)
     service.rows.store = cast(RowStore, Broken())
     with pytest.raises(StoreFailed):

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
 import pytest
-from aiokafka import TopicPartition
 from aiokafka.errors import KafkaConnectionError, OffsetOutOfRangeError
 
 from shared.domain.envelope import EventCodec
@@ -30,6 +29,7 @@ from shared.parking.parked import (
     processor_of_id,
 )
 from shared.parking.parking import Parking
+from shared.runtime.positions import Place
 from shared.tables.rows import Rows
 from shared.testing.conversation import MemoryRecord
 from shared.topology.projection import Projection
@@ -38,7 +38,7 @@ from shared.topology.topics import Table, Topic, Topology
 from tests.faults.simulated import FakeStore
 
 FACTS = Topic("shop.events.v1")
-PLACE = TopicPartition(FACTS.name, 0)
+PLACE = Place(FACTS.name, 0)
 KEY = "fragile/0/a"
 PARKED = Parked(
     processor="fragile", topic=FACTS.name, partition=0, offset=0, code="x", reason="", attempts=1, behind=(1, 2, 3, 4)
@@ -81,14 +81,12 @@ class Log:
     async def stop(self) -> None:
         self.stopped = True
 
-    def assign(self, _places: Sequence[TopicPartition]) -> None: ...
+    def assign(self, _places: Sequence[Place]) -> None: ...
 
-    def seek(self, _place: TopicPartition, offset: int) -> None:
+    def seek(self, _place: Place, offset: int) -> None:
         self._position = offset
 
-    async def getmany(
-        self, place: TopicPartition, timeout_ms: int, **_: Any
-    ) -> dict[TopicPartition, list[MemoryRecord]]:
+    async def getmany(self, place: Place, timeout_ms: int, **_: Any) -> dict[Place, list[MemoryRecord]]:
         if self._position < self._begins:
             raise OffsetOutOfRangeError({place: self._position})
         if self._position >= self._freezes:
@@ -156,7 +154,7 @@ def test_while_many_records_are_retried_other_tasks_get_their_turns(monkeypatch:
     turns = 0
 
     async def read(
-        _: OperatorRequests, __: TopicPartition, offsets: Sequence[int]
+        _: OperatorRequests, __: Place, offsets: Sequence[int]
     ) -> tuple[Mapping[int, MemoryRecord], Failure]:
         return {offset: fact(offset) for offset in offsets}, Failure("gone", "")
 
@@ -308,12 +306,12 @@ def _rows(codec: Any) -> Rows:
     return Rows("", store, 0, None, codec)
 
 
-def _requests(sources: Mapping[TopicPartition, Source], log: Log | None) -> OperatorRequests:
+def _requests(sources: Mapping[Place, Source], log: Log | None) -> OperatorRequests:
     topology = Topology("shop", (FACTS,), history=FACTS)
     return OperatorRequests(topology, sources, cast(Callable[[], Any], lambda: log))
 
 
-def _retry(log: Log | None, sources: Mapping[TopicPartition, Source] | None = None) -> tuple[Parked | None, list[int]]:
+def _retry(log: Log | None, sources: Mapping[Place, Source] | None = None) -> tuple[Parked | None, list[int]]:
     """What stays parked after a retry, and the offsets that were handled."""
     parking = _parking()
     parking.keep(KEY, PARKED)

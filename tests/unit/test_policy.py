@@ -18,6 +18,7 @@ from shared.domain.message import Command, Event
 from shared.engine import processors
 from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, RekeyProcessor, TimerProcessor
 from shared.engine.wiring import by_source
+from shared.runtime.positions import Place
 from shared.testing.conversation import Conversation
 from shared.testing.node import MemoryNode
 from shared.topology.policy import Policy, Send
@@ -198,7 +199,7 @@ def test_in_memory_all_events_of_a_command_come_before_the_answers_to_them() -> 
     node = MemoryNode(topology, [AggregateProcessor(PARCEL, table=PARCELS, events=events), PolicyProcessor(again)])
     arrive = codec.wrap(Arrive(), command_id="c-1", aggregate_id="p-1", issued_at=datetime(1998, 3, 1, tzinfo=UTC))
     asyncio.run(node.append(PARCELS.source, b"p-1", codec.encode(arrive)))
-    log = node.logs[events.name, node.partition(b"p-1")]
+    log = node.logs[Place(events.name, node.partition(b"p-1"))]
     assert [PARCEL.event_codec.decode(value).sequence for value in log] == list(range(1, LONG + 3))
 
 

@@ -13,6 +13,7 @@ from shared.http.cluster import Cluster
 from shared.http.dead_letters import DeadLetter
 from shared.kafka.brokers import Bounds
 from shared.operations.provision import Copies, Placement, TopicSpec, declared_topics
+from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from tests.accounts.topology import COMMANDS, TOPOLOGY
 
@@ -21,7 +22,7 @@ NOW = 1_000_000.0
 GROUP = TOPOLOGY.group
 SETTINGS = Settings(replication=3, min_isr=2, standbys=1)
 DECLARED = declared_topics([TOPOLOGY], SETTINGS)
-PARTITIONS = [(topic, number) for topic in DECLARED for number in range(TOPOLOGY.partitions)]
+PARTITIONS = [Place(topic, number) for topic in DECLARED for number in range(TOPOLOGY.partitions)]
 BROKERS = (1, 2, 3)
 
 SEEN = Snapshot(
@@ -33,7 +34,7 @@ SEEN = Snapshot(
     {name: replace(spec, config={**spec.config, "max.message.bytes": "1048588"}) for name, spec in DECLARED.items()},
     dict.fromkeys(PARTITIONS, Bounds(0, 10, 10)),
     {GROUP: ["1 on a", "2 on b"]},
-    {GROUP: {(COMMANDS.name, number): 10 for number in range(TOPOLOGY.partitions)}},
+    {GROUP: {Place(COMMANDS.name, number): 10 for number in range(TOPOLOGY.partitions)}},
     stores=[Path("/data/accounts-1"), Path("/data/accounts-2")],
 )
 

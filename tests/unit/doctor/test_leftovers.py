@@ -10,6 +10,7 @@ from pathlib import Path
 from shared.doctor.examine import examine
 from shared.doctor.snapshot import Snapshot
 from shared.operations.provision import Copies, Placement, declared_topics
+from shared.runtime.positions import Place
 from shared.topology.topics import Topology
 from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.unit.doctor.healthy import BROKERS, SEEN, SETTINGS
@@ -24,11 +25,11 @@ def at_version(version: int, *stores: str, topics: tuple[str, ...] = ()) -> Snap
     return replace(
         SEEN,
         topologies=[present],
-        placement=Placement(frozenset(BROKERS), {(name, 0): Copies(BROKERS, BROKERS) for name in names}),
+        placement=Placement(frozenset(BROKERS), {Place(name, 0): Copies(BROKERS, BROKERS) for name in names}),
         declared=declared,
         found=declared,
         members={each.group: ["1 on a"] if each == present else [] for each in versions},
-        positions={present.group: {(COMMANDS.name, 0): 10}},
+        positions={present.group: {Place(COMMANDS.name, 0): 10}},
         stores=[Path("/data", name) for name in stores],
     )
 
@@ -52,6 +53,6 @@ def test_older_versions_leave_changelogs_and_stores() -> None:
 def test_what_runs_is_not_left_over_however_far_ahead_the_checkout_is() -> None:
     seen = at_version(3, "accounts-1")
     assert {each.code for each in examine(seen)} == {"topic.left", "store.left"}
-    ahead = replace(seen, positions={TOPOLOGY.group: {(COMMANDS.name, 0): 10}})
+    ahead = replace(seen, positions={TOPOLOGY.group: {Place(COMMANDS.name, 0): 10}})
     assert examine(ahead) == []
     assert examine(replace(seen, members={**seen.members, TOPOLOGY.group: ["1 on a"]})) == []

@@ -13,16 +13,15 @@ from shared.doctor import look as looking
 from shared.doctor.look import look
 from shared.doctor.snapshot import Snapshot
 from shared.kafka.brokers import Bounds
-from shared.kafka.stamps import Place
 from shared.operations.provision import Copies, Placement
-from shared.runtime.positions import Partition
+from shared.runtime.positions import Place
 from tests.accounts.topology import EVENTS, TOPOLOGY
 from tests.unit.doctor.healthy import BROKERS, HEALTHY, PARTITIONS, SETTINGS
 
-PLACE = (EVENTS.name, 3)
+PLACE = Place(EVENTS.name, 3)
 OPEN = Bounds(0, 4, 10)
 EVERYWHERE = Copies(BROKERS, BROKERS)
-COORDINATED = ("__transaction_state", 0)
+COORDINATED = Place("__transaction_state", 0)
 
 
 class Kafka:
@@ -33,7 +32,7 @@ class Kafka:
         copies = {**dict.fromkeys(PARTITIONS, EVERYWHERE), COORDINATED: coordinator}
         self.placement = Placement(frozenset(BROKERS), copies)
 
-    def bounds(self, partitions: Collection[Partition]) -> dict[Partition, Bounds]:
+    def bounds(self, partitions: Collection[Place]) -> dict[Place, Bounds]:
         return {**dict.fromkeys(partitions, Bounds(0, 10, 10)), PLACE: next(self._bounds)}
 
     def members(self, group: str) -> Sequence[str]:
@@ -46,8 +45,8 @@ class Kafka:
 def seen_of(kafka: Kafka, monkeypatch: pytest.MonkeyPatch, *, age_s: float = 60, version: int = 1) -> Snapshot:
     """Each record looks this old, by when it came or by a clock that is ahead."""
 
-    def stamps(_: str, places: Iterable[Place]) -> dict[Place, float]:
-        return dict.fromkeys(places, time.time() - age_s)
+    def stamps(_: str, offsets: Iterable[tuple[Place, int]]) -> dict[tuple[Place, int], float]:
+        return dict.fromkeys(offsets, time.time() - age_s)
 
     def tool_table(_: str, arguments: Sequence[str], __: str) -> list[dict[str, Any]]:
         assert arguments == ["list"] or "describe-producers" in arguments
@@ -67,7 +66,7 @@ def seen_of(kafka: Kafka, monkeypatch: pytest.MonkeyPatch, *, age_s: float = 60,
 
 
 def test_a_transaction_is_open_if_it_is_so_at_a_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert seen_of(Kafka(OPEN, OPEN), monkeypatch).longest_open() == (*PLACE, 4)
+    assert seen_of(Kafka(OPEN, OPEN), monkeypatch).longest_open() == (PLACE, 4)
 
 
 @pytest.mark.parametrize("later", [Bounds(0, 10, 10), Bounds(0, 7, 12), Bounds(0, 12, 12)])

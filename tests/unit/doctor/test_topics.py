@@ -14,11 +14,12 @@ from shared.doctor.finding import Severity
 from shared.doctor.snapshot import Snapshot
 from shared.kafka.brokers import Bounds
 from shared.operations.provision import Copies, Placement, TopicSpec, declared_topics
+from shared.runtime.positions import Place
 from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from tests.unit.doctor.healthy import BROKERS, GROUP, HEALTHY, NOW, SEEN, changed, only
 
 CHANGELOG = "accounts-accounts-changelog"
-PLACE = (EVENTS.name, 3)
+PLACE = Place(EVENTS.name, 3)
 
 
 def test_a_healthy_system_has_no_findings_also_where_no_worker_is_known() -> None:
@@ -95,14 +96,14 @@ NINE = {**HEALTHY.found, EVENTS.name: replace(HEALTHY.found[EVENTS.name], partit
 
 @pytest.mark.parametrize(("end", "cure"), [(0, "--delete --topic accounts.events.v1 && "), (1, "restore it from a")])
 def test_a_topic_with_another_number_of_partitions_is_made_again_only_if_it_is_empty(end: int, cure: str) -> None:
-    bounds = {tp: Bounds(0, end, end) if tp[0] == EVENTS.name else each for tp, each in HEALTHY.bounds.items()}
-    bounds[EVENTS.name, TOPOLOGY.partitions] = Bounds(0, end, end)
+    bounds = {at: Bounds(0, end, end) if at.topic == EVENTS.name else each for at, each in HEALTHY.bounds.items()}
+    bounds[Place(EVENTS.name, TOPOLOGY.partitions)] = Bounds(0, end, end)
     assert cure in only(replace(HEALTHY, found=NINE, bounds=bounds)).cure
 
 
 def test_a_topic_whose_records_nobody_can_count_now_is_not_deleted() -> None:
-    empty = {tp: Bounds(0, 0, 0) if tp[0] == EVENTS.name else each for tp, each in HEALTHY.bounds.items()}
-    none = {tp: each for tp, each in HEALTHY.bounds.items() if tp[0] != EVENTS.name}
+    empty = {place: Bounds(0, 0, 0) if place.topic == EVENTS.name else each for place, each in HEALTHY.bounds.items()}
+    none = {place: each for place, each in HEALTHY.bounds.items() if place.topic != EVENTS.name}
     for bounds in (empty, none):  # a leader is away, or all are
         finding = only(replace(HEALTHY, found=NINE, bounds=bounds))
         assert "--delete" not in finding.cure
@@ -110,7 +111,7 @@ def test_a_topic_whose_records_nobody_can_count_now_is_not_deleted() -> None:
 
 
 def test_missing_copies_are_placed_where_there_are_none() -> None:
-    lone = {(EVENTS.name, number): Copies((2,), (2,)) for number in range(TOPOLOGY.partitions)}
+    lone = {Place(EVENTS.name, number): Copies((2,), (2,)) for number in range(TOPOLOGY.partitions)}
     spec = HEALTHY.found[EVENTS.name]
     found = {**HEALTHY.found, EVENTS.name: TopicSpec(spec.partitions, 1, spec.config)}
     placement = Placement(HEALTHY.placement.brokers, {**HEALTHY.placement.copies, **lone})
@@ -131,7 +132,7 @@ def test_the_brokers_own_topics_count_too() -> None:
     spec = TopicSpec(2, 1, {"min.insync.replicas": "1"})
     declared = TopicSpec(2, 3, {"min.insync.replicas": "2"})
     name = "__consumer_offsets"
-    lone = {(name, number): Copies((1,), (1,)) for number in range(2)}
+    lone = {Place(name, number): Copies((1,), (1,)) for number in range(2)}
     seen = replace(
         HEALTHY,
         placement=Placement(HEALTHY.placement.brokers, {**HEALTHY.placement.copies, **lone}),
@@ -161,9 +162,9 @@ def test_a_broker_without_its_copies_is_named(
 
 def held(age_s: float, holder: str | None) -> Snapshot:
     """By a transaction of this age, and by a younger one elsewhere."""
-    other = (COMMANDS.name, 0)
+    other = Place(COMMANDS.name, 0)
     bounds = {**HEALTHY.bounds, PLACE: Bounds(0, 4, 10), other: Bounds(0, 5, 10)}
-    stamped = {(*PLACE, 4): NOW - age_s, (*other, 5): NOW - 1}
+    stamped = {(PLACE, 4): NOW - age_s, (other, 5): NOW - 1}
     return replace(HEALTHY, bounds=bounds, stamped=stamped, holder=holder)
 
 
@@ -211,8 +212,8 @@ def test_unread_records_are_kept_for_longer_before_retention_removes_them(
 ) -> None:
     seen = replace(
         changed(BRIEF, retention_ms=str(kept_h * 3_600_000)),
-        positions={GROUP: {**HEALTHY.positions[GROUP], (BRIEF, 0): 3}},
-        stamped={(BRIEF, 0, 3): NOW - age_h * 3600},
+        positions={GROUP: {**HEALTHY.positions[GROUP], Place(BRIEF, 0): 3}},
+        stamped={(Place(BRIEF, 0), 3): NOW - age_h * 3600},
     )
     findings = examine(seen)
     assert [each.code for each in findings] == codes
@@ -222,7 +223,7 @@ def test_unread_records_are_kept_for_longer_before_retention_removes_them(
 
 
 def test_records_that_nobody_handles_are_an_alarm() -> None:
-    waiting = {GROUP: {**HEALTHY.positions[GROUP], (COMMANDS.name, 0): 8}}
+    waiting = {GROUP: {**HEALTHY.positions[GROUP], Place(COMMANDS.name, 0): 8}}
     assert examine(replace(HEALTHY, positions=waiting)) == []
     finding = only(replace(SEEN, positions=waiting, members={GROUP: []}))
     assert (finding.code, finding.cure) == ("service.stands", "python3 dev.py worker accounts")

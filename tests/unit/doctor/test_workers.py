@@ -14,6 +14,7 @@ from shared.doctor.finding import Severity
 from shared.doctor.snapshot import Snapshot, Unread
 from shared.http.dead_letters import DeadLetter
 from shared.kafka.brokers import Bounds
+from shared.runtime.positions import Place
 from tests.accounts.topology import COMMANDS, TOPOLOGY
 from tests.unit.doctor.healthy import GROUP, HEALTHY, NOW, A, B, member, only, told
 
@@ -37,16 +38,16 @@ def test_a_worker_in_trouble_is_named(second: dict[str, Any], code: str, severit
 
 
 def test_an_open_transaction_is_not_told_twice() -> None:
-    place = (COMMANDS.name, 1)
+    place = Place(COMMANDS.name, 1)
     seen = replace(HEALTHY, told=told(member(A, troubles=[BLOCKED]), member(B)))
-    seen = replace(seen, bounds={**seen.bounds, place: Bounds(0, 5, 10)}, stamped={(*place, 5): NOW - 60})
+    seen = replace(seen, bounds={**seen.bounds, place: Bounds(0, 5, 10)}, stamped={(place, 5): NOW - 60})
     assert [each.code for each in examine(seen)] == ["transaction.open"]
 
 
 def test_a_worker_is_blocked_also_where_others_write() -> None:
-    place = (COMMANDS.name, 1)
+    place = Place(COMMANDS.name, 1)
     seen = replace(HEALTHY, told=told(member(A, troubles=[BLOCKED]), member(B)))
-    seen = replace(seen, bounds={**seen.bounds, place: Bounds(0, 5, 10)}, stamped={(*place, 5): NOW - 0.01})
+    seen = replace(seen, bounds={**seen.bounds, place: Bounds(0, 5, 10)}, stamped={(place, 5): NOW - 0.01})
     assert only(seen).code == "worker.blocked"
 
 
@@ -93,7 +94,7 @@ AGAIN = LETTER.model_copy(update={"attempts": 2})
 
 
 def parked(*letters: DeadLetter, age_s: float = 60) -> Snapshot:
-    return replace(HEALTHY, told=told(letters=list(letters)), stamped={(COMMANDS.name, 1, 7): NOW - age_s})
+    return replace(HEALTHY, told=told(letters=list(letters)), stamped={(Place(COMMANDS.name, 1), 7): NOW - age_s})
 
 
 @pytest.mark.parametrize(
@@ -172,10 +173,10 @@ def test_a_service_that_falls_behind_gets_a_worker_as_long_as_that_helps(
     end = 10_000
     seen = replace(
         HEALTHY,
-        bounds={**HEALTHY.bounds, (topic, 0): Bounds(0, end, end)},
-        positions={GROUP: {(topic, 0): end - first}},
+        bounds={**HEALTHY.bounds, Place(topic, 0): Bounds(0, end, end)},
+        positions={GROUP: {Place(topic, 0): end - first}},
         members={GROUP: ["one"] * members},
-        later=[Unread(GROUP, topic, 0, end - second, second)],
+        later=[Unread(GROUP, Place(topic, 0), end - second, second)],
     )
     findings = examine(seen)
     assert [each.cure.startswith(cure or "-") for each in findings] == ([True] if cure else [])

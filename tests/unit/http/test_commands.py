@@ -20,6 +20,7 @@ from shared.http.api import create_api
 from shared.http.commands import CommandHeaders, command_headers
 from shared.kafka.producer import ProducerFailed, SendError, SendRefused, SendUncertain
 from shared.runtime.clock import brokers_clock
+from shared.runtime.positions import Place
 from shared.testing import node as node_module
 from shared.testing.node import MemoryNode
 from shared.topology.policy import Policy, Send
@@ -48,13 +49,13 @@ async def test_what_happens_in_the_future_has_not_happened(http: httpx.AsyncClie
     answers = [await http.post("/accounts/ann", headers={"Occurred-At": each}) for each in ahead]
     assert [answer.status_code for answer in answers] == [422, 201]
     assert "is in the future" in answers[0].json()["errors"][0]["message"]
-    assert len(node.logs[EVENTS.name, node.partition(b"ann")]) == 1
+    assert len(node.logs[Place(EVENTS.name, node.partition(b"ann"))]) == 1
 
 
 @pytest.mark.parametrize("sent", ["2026-11-20T10:00:00Z", "2026-11-20T12:00:00+02:00", "2026-11-20 10:00:00.000Z"])
 async def test_when_a_command_happened_is_kept_in_utc(http: httpx.AsyncClient, node: MemoryNode, sent: str) -> None:
     assert (await http.post("/accounts/ann", headers={"Occurred-At": sent})).status_code == 201
-    (event,) = node.logs[EVENTS.name, node.partition(b"ann")]
+    (event,) = node.logs[Place(EVENTS.name, node.partition(b"ann"))]
     assert json.loads(event)["occurred_at"] == "2026-11-20T10:00:00Z"
 
 
@@ -77,7 +78,7 @@ async def test_a_caller_can_not_use_up_the_id_of_a_policys_command(http: httpx.A
         commands={COMMANDS: [Charge]},
     )
     await http.post("/accounts/ann", headers={"Idempotency-Key": "open"})
-    (opened,) = node.logs[EVENTS.name, node.partition(b"ann")]
+    (opened,) = node.logs[Place(EVENTS.name, node.partition(b"ann"))]
     (sent,) = welcome.sends(opened)
     charge = partial(http.post, "/accounts/ann/charges", json={"amount_cents": 7})
     assert (await charge(headers={"Idempotency-Key": sent.command_id})).status_code == 201
@@ -109,7 +110,7 @@ async def test_a_command_for_another_sequence_is_412_and_so_is_each_repeat(
     for other in ({"If-Match": '"3"'}, {}):
         reused = await charge(headers={"Idempotency-Key": "one", **other})
         assert (reused.status_code, reused.json()["code"]) == (409, "idempotency_key.reused")
-    assert len(node.logs[EVENTS.name, node.partition(b"ann")]) == 2
+    assert len(node.logs[Place(EVENTS.name, node.partition(b"ann"))]) == 2
 
 
 @pytest.mark.parametrize("form", ['"{}"', "{etag}", "W/{etag}"])
@@ -186,7 +187,7 @@ async def test_callers_with_one_key_have_an_outcome_each(tmp_path: Path) -> None
 
 async def test_an_operator_finds_an_outcome_by_the_id_in_an_event(http: httpx.AsyncClient, node: MemoryNode) -> None:
     await http.post("/accounts/ann", headers={"Idempotency-Key": "open"})
-    (event,) = map(json.loads, node.logs[EVENTS.name, node.partition(b"ann")])
+    (event,) = map(json.loads, node.logs[Place(EVENTS.name, node.partition(b"ann"))])
     assert event["correlation_id"] == "open" != event["causation_id"]
     found = await http.get(f"/accounts/ann/commands/{event['causation_id']}")
     assert found.json() == {"command_id": event["causation_id"], "sequence": 1}

@@ -19,6 +19,7 @@ from shared.engine.batch import Batch
 from shared.engine.wiring import processors_of
 from shared.http.api import create_api
 from shared.parking.parked import PARKED_CODEC, OperatorRequest, Parked
+from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.testing.node import MemoryNode
 from tests.accounts.api import routes
@@ -64,7 +65,7 @@ def command(type_: str, data: object, **more: object) -> bytes:
 def parked(node: MemoryNode, value: bytes | None, topic: str = COMMANDS.name) -> str:
     """The URL of the dead letter of this record, which is in the log and was parked."""
     partition = node.partition(b"zoe")
-    log = node.logs[topic, partition]
+    log = node.logs[Place(topic, partition)]
     log.append(cast(bytes, value))
     offset = len(log) - 1
     id_ = f"accounts/{partition}/@{topic}@{offset}"
@@ -79,7 +80,7 @@ def _of_other_partitions(node: MemoryNode) -> Iterator[str]:
 
 
 def requests(node: MemoryNode) -> Sequence[OperatorRequest]:
-    log = node.logs[TOPOLOGY.parking.name, node.partition(b"zoe")]
+    log = node.logs[Place(TOPOLOGY.parking.name, node.partition(b"zoe"))]
     return [OperatorRequest.model_validate_json(value) for value in log]
 
 
@@ -193,7 +194,7 @@ async def test_an_event_is_no_command(http: httpx.AsyncClient, node: MemoryNode)
 
 async def test_what_retention_has_removed_is_said_to_be(http: httpx.AsyncClient, node: MemoryNode) -> None:
     letter = parked(node, command("account.charge", {}))
-    node.removed[COMMANDS.name, node.partition(b"zoe")] = 1
+    node.removed[Place(COMMANDS.name, node.partition(b"zoe"))] = 1
     correction = {"offset": 0, "data": {}, **BECAUSE}
     for gone in (await http.get(f"{letter}/record"), await http.post(f"{letter}/correct", json=correction)):
         assert (gone.status_code, gone.json()["code"]) == (410, "record.removed")
@@ -241,6 +242,6 @@ async def test_a_retry_says_who_and_why_if_it_was_told(http: httpx.AsyncClient, 
     letter = parked(node, b"")
     assert (await http.post(f"{letter}/retry")).status_code == 202
     assert (await http.post(f"{letter}/retry", json=BECAUSE)).status_code == 202
-    log = node.logs[TOPOLOGY.parking.name, node.partition(b"zoe")]
+    log = node.logs[Place(TOPOLOGY.parking.name, node.partition(b"zoe"))]
     assert [(each.reason, each.by) for each in requests(node)] == [("", ""), (BECAUSE["reason"], "ann")]
     assert ['"by"' in value.decode() for value in log] == [False, True]  # a release before it refuses the field

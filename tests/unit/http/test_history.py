@@ -16,6 +16,7 @@ from shared.engine.processors import AggregateProcessor
 from shared.http.api import create_api
 from shared.http.history import History
 from shared.http.peers import Peers
+from shared.runtime.positions import Place
 from shared.testing.node import MemoryNode
 from tests.accounts.api import account_view, routes
 from tests.accounts.domain.decide import DECIDER
@@ -135,10 +136,10 @@ async def test_events_that_retention_removed_are_410_and_later_ones_are_served(
     partition = node.partition(b"ann")
     kept = next(
         offset
-        for offset, value in enumerate(node.logs[EVENTS.name, partition])
+        for offset, value in enumerate(node.logs[Place(EVENTS.name, partition)])
         if b'"aggregate_id":"ann","sequence":71,' in value
     )
-    monkeypatch.setitem(node.removed, (EVENTS.name, partition), kept)
+    monkeypatch.setitem(node.removed, Place(EVENTS.name, partition), kept)
     gone = await ann.get("/accounts/ann/events")
     assert (gone.status_code, gone.json()["code"]) == (410, "history.archived")
     assert "only after event 70:" in gone.json()["detail"]

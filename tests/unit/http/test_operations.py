@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shared.http.api import create_api
+from shared.runtime.positions import Place
 from shared.testing.node import MemoryNode
 from shared.topology.topics import Topology
 from tests.unit.http.services import client_of
@@ -110,10 +111,10 @@ async def test_a_route_without_parameters_refuses_any(http: httpx.AsyncClient, n
 async def test_no_event_is_left_out_of_a_history(http: httpx.AsyncClient, node: MemoryNode) -> None:
     refused = await http.post("/dead-letters/chapters%2F0%2Fa/discard", json={"offset": 7, "reason": "it fails"})
     assert (refused.status_code, refused.json()["code"]) == (409, "history.whole")
-    assert not node.logs[node.topology.parking.name, 0]
+    assert not node.logs[Place(node.topology.parking.name, 0)]
     taken = await http.post("/dead-letters/accounts%2F0%2Fa/discard", json={"offset": 7, "reason": "it fails"})
     assert taken.status_code == 202
-    assert node.logs[node.topology.parking.name, 0]
+    assert node.logs[Place(node.topology.parking.name, 0)]
 
 
 @pytest.mark.parametrize("letter_id", ["accounts", "accounts%2Fa", "accounts%2F8%2Fa"])
@@ -124,7 +125,7 @@ async def test_an_id_that_names_no_partition_is_unknown(
     assert (await http.get(path)).status_code == 404
     assert (await http.post(f"{path}/retry")).status_code == 404
     assert (await http.post(f"{path}/discard", json={"offset": 7, "reason": "it fails"})).status_code == 404
-    assert not any(node.logs[node.topology.parking.name, number] for number in range(node.topology.partitions))
+    assert not any(node.logs[Place(node.topology.parking.name, number)] for number in range(node.topology.partitions))
 
 
 async def test_the_partitions_of_a_service_without_tables_have_owners_and_a_readiness() -> None:
