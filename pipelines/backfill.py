@@ -38,7 +38,7 @@ from pyspark.sql.types import DateType, DoubleType, FloatType, NullType, StringT
 from pipelines import folds, sources
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
-from pipelines.catalog import FoldedTable, policies_in, table_in
+from pipelines.catalog import FoldedTable, answering_in, table_in
 from pipelines.events import records_below
 from pipelines.files import PROBLEM, BadSource, Reading, Source
 from pipelines.folds import Folded, advance_of
@@ -295,7 +295,7 @@ class Backfill:
         for group in (replace(topology, version=version).group for version in range(1, topology.version + 1)):
             if self._brokers.members(group):
                 raise GroupIsLive(f"workers of {group} are running: stop them first")
-        needs_positions = topology.version > 1 or policies_in(self._table.package)
+        needs_positions = topology.version > 1 or answering_in(self._table.package)
         if needs_positions and not self._brokers.positions(topology.group):
             raise NotBegun(f"{topology.group} has no position: rebuild it first, or on a new cluster start it once")
 

@@ -16,6 +16,7 @@ from shared.topology.declaration import Service
 from shared.topology.join import Join
 from shared.topology.policy import Policy
 from shared.topology.projection import Projection
+from shared.topology.publication import Publication
 from shared.topology.topics import Table, Topic, Topology
 
 Pure = Decider[Any, Any, Any] | Projection[Any, Any]
@@ -183,6 +184,12 @@ def join_in(package: str, name: str) -> JoinedTable:
 def policies_in(package: str) -> tuple[Policy, ...]:
     """The policies that `package` declares."""
     return tuple(service_in(package).policies)
+
+
+def answering_in(package: str) -> tuple[Policy | Publication, ...]:
+    """All of it that answers an event with what must not be written twice."""
+    service = service_in(package)
+    return *service.policies, *service.publications
 
 
 def service_in(package: str) -> Service:

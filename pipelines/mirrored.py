@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import sources
 from pipelines.arrow import as_batches, rows_of
-from pipelines.catalog import FoldedTable, policies_in, service_in
+from pipelines.catalog import FoldedTable, answering_in, policies_in, service_in
 from pipelines.events import records_below
 from pipelines.rebuild import Plan, Rebuild
 from pipelines.sources import Flow
@@ -64,7 +64,7 @@ class MirroredRebuild(Rebuild):
         return plan.positions
 
     def _reacted_to(self) -> set[str]:
-        return {policy.source.name for policy in policies_in(self._package)}
+        return {each.source.name for each in answering_in(self._package)}
 
     def _timers(self) -> list[str]:
         return [topic.name for topic in self._new.topics if topic.kind == "timers"]

@@ -31,7 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pipelines import events, folds, sources
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of, schema_of
-from pipelines.catalog import AnyTable, FoldedTable, JoinedTable, join_in, joins_in, policies_in, table_in
+from pipelines.catalog import AnyTable, FoldedTable, JoinedTable, answering_in, join_in, joins_in, table_in
 from pipelines.parked import in_scope, notes, parked_in, parked_records, scope_of
 from pipelines.session import code_digest
 from pipelines.sinks import to_folder, to_topic
@@ -56,6 +56,7 @@ from shared.parking.parked import (
 )
 from shared.parking.requests import Begins, noted_begins, noted_topics
 from shared.topology.policy import Policy
+from shared.topology.publication import Publication
 from shared.topology.topics import Topic, Topology
 
 _ROWS = "partition int, key binary, value binary, events long, problem string"
@@ -268,7 +269,7 @@ class Rebuild:
     def _unread_ends(self, plan: Plan) -> dict[str, Positions]:
         """The present of what the new version reads, and the old one does not, for policies that begin there."""
         read, stands = self._begins(plan), self._stands(plan)
-        late = {each.source.name for each in policies_in(self._package) if not each.from_start}
+        late = {each.source.name for each in answering_in(self._package) if not each.from_start}
         unread = {topic for topic in late & read.keys() if read[topic].keys() - stands.get(topic, {}).keys()}
         noted = noted_topics(self._brokers, self._old) if unread else {}
         return {topic: self._present(topic, noted) for topic in sorted(unread)}
@@ -285,7 +286,7 @@ class Rebuild:
 
         noted: for those of the old version.
         """
-        policies, stands = policies_in(self._package), self._stands(plan)
+        policies, stands = answering_in(self._package), self._stands(plan)
         target = self._new.changelog(self._new.parked).name
         for number in range(self._new.partitions):
             ahead = begins_of(
@@ -328,7 +329,7 @@ class Rebuild:
     @property
     def _writes_facts(self) -> bool:
         """Whether its workers write more than rows: those of two versions at once would write it twice."""
-        return bool(self._new.topics or policies_in(self._package))
+        return bool(self._new.topics or answering_in(self._package))
 
     def _aggregates(self) -> Iterator[FoldedTable]:
         return (table for table in self._tables if not table.is_view)
@@ -462,7 +463,7 @@ class Rebuild:
 
 
 def begins_of(
-    policies: Iterable[Policy],
+    policies: Iterable[Policy | Publication],
     noted: Begins,
     stands: Mapping[str, int],
     goes_on: Mapping[str, int],

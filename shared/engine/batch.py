@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from shared.domain.errors import NotReady
 from shared.domain.row import Outcome
-from shared.kafka.transactions import BY_KEY, Record
+from shared.kafka.transactions import BY_KEY, Headers, Record
 from shared.runtime.positions import Place
 from shared.tables.rows import Rows
 from shared.tables.store import StoreFailed
@@ -61,8 +61,10 @@ class Batch:
     def full(self) -> bool:
         return self.count >= FULL_RECORDS or time.monotonic() - self._begun >= FULL_AGE_S
 
-    def write(self, topic: str, key: bytes | None, value: bytes, partition: int = BY_KEY) -> None:
-        self.records.append(Record(topic, key, value, partition))
+    def write(
+        self, topic: str, key: bytes | None, value: bytes, partition: int = BY_KEY, headers: Headers = ()
+    ) -> None:
+        self.records.append(Record(topic, key, value, partition, headers))
 
     def bury(self, record: SourceRecord, code: str, reason: str) -> None:
         """Write a dead letter for a record that can't be handled: its place, its contents and the reason.

@@ -34,6 +34,7 @@ from shared.tables.rows import Rows, put_all
 from shared.topology.join import Join
 from shared.topology.policy import Policy
 from shared.topology.projection import Projection
+from shared.topology.publication import Publication
 from shared.topology.records import SourceRecord
 from shared.topology.rekey import Rekey
 from shared.topology.timer import Timer
@@ -469,6 +470,22 @@ class RekeyProcessor(Listener):
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         for target, key in self._rekey.copies(record.value):
             batch.write(target, key, record.value or b"")
+
+
+class PublicationProcessor(Listener):
+    """Events in; public events out, in the same transaction and partition."""
+
+    def __init__(self, publication: Publication) -> None:
+        self.name = publication.parked_under
+        self.source = publication.source
+        self.writes = (publication.topic,)
+        self.from_start = publication.from_start
+        self.publication = publication
+
+    def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
+        if published := self.publication.published(record.value):
+            headers, body = published
+            batch.write(self.publication.topic.name, record.key, body, record.partition, headers)
 
 
 class TimerProcessor(Processor):

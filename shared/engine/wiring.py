@@ -17,6 +17,7 @@ from shared.engine.processors import (
     PolicyProcessor,
     Processor,
     ProjectionProcessor,
+    PublicationProcessor,
     RekeyProcessor,
     TimerProcessor,
 )
@@ -38,6 +39,7 @@ def processors_of(service: Service) -> list[Processor]:
         *aggregates,
         *rekeys,
         *policies,
+        *map(PublicationProcessor, service.publications),
         *map(TimerProcessor, service.timers),
         *(ProjectionProcessor(projection, joins) for projection in service.projections),
     ]
@@ -141,6 +143,8 @@ def _kinds_of(processor: Processor) -> Sequence[tuple[Topic, str]]:
             return (processor.source, "commands"), (processor.events, "events")
         case TimerProcessor():
             return ((processor.source, "timers"),)
+        case PublicationProcessor(publication=publication):
+            return (processor.source, "events"), (publication.topic, "public")
         case _:
             return ()
 
@@ -209,13 +213,16 @@ def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
 
 
 def lagging(processors: Mapping[str, Sequence[Processor]]) -> frozenset[str]:
-    """The sources of our own events, where they lead to nothing but rows and copies: callers have their answers before.
+    """The sources of our own events, where they lead to nothing but rows, copies and public events: callers have their
+    answers before.
 
     processors: by source.
     """
     own = {each.events.name for readers in processors.values() for each in readers if each.events is not None}
     return frozenset(
-        source for source in own & processors.keys() if all(each.repeatable for each in processors[source])
+        source
+        for source in own & processors.keys()
+        if all(each.repeatable or isinstance(each, PublicationProcessor) for each in processors[source])
     )
 
 
@@ -238,7 +245,8 @@ def _refuse_ambiguous(processors: Sequence[Processor]) -> None:
     if repeated := [name for name, times in names.items() if times > 1]:
         raise ValueError(
             f"several processors are called {', '.join(repeated)}; fix: rename the function of one policy, or the "
-            f"table of one aggregate or view; give one Rekey a `name`; of a Timer, keep one for each source"
+            f"table of one aggregate or view; give one Rekey a `name`; of a Timer, keep one for each source, "
+            f"of a Publication, one for each topic"
         )
     for one, other in combinations([each for each in processors if isinstance(each, PolicyProcessor)], 2):
         if one.policy.meets(other.policy):

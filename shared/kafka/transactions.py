@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -53,6 +54,9 @@ BEYOND = 2**63 - 1  # the end of any log: should it ever be committed, no worker
 BY_KEY = -1  # librdkafka's "no partition given": murmur2 of the key chooses it
 
 
+Headers = tuple[tuple[str, bytes], ...]
+
+
 class Record(Struct, frozen=True, gc=False):
     """One record to write."""
 
@@ -60,6 +64,7 @@ class Record(Struct, frozen=True, gc=False):
     key: bytes | None
     value: bytes | None
     partition: int = BY_KEY
+    headers: Headers = ()
 
 
 class TransactionAborted(Exception):
@@ -258,12 +263,13 @@ def _produce(producer: Producer, records: Sequence[Record], last: _LastDeliverie
     produce = producer.produce
     for index, record in enumerate(records):
         give_up = 0.0
+        more: dict[str, Any] = {"headers": [*record.headers]} if record.headers else {}
         while True:
             try:
                 if index in reported:
-                    produce(record.topic, record.value, record.key, record.partition, on_delivery=last)
+                    produce(record.topic, record.value, record.key, record.partition, on_delivery=last, **more)
                 else:
-                    produce(record.topic, record.value, record.key, record.partition)
+                    produce(record.topic, record.value, record.key, record.partition, **more)
                 break
             except BufferError:  # the queue is full
                 give_up = give_up or time.monotonic() + CALL_TIMEOUT_S

@@ -15,7 +15,7 @@ from shared.runtime.jars import KAFKA_JARS, MIRROR_JARS, fetch_jars
 from shared.runtime.java import as_properties, find_java
 from shared.topology.topics import Topology
 
-_KINDS = frozenset({"commands", "events", "timers", "dead"})
+_KINDS = frozenset({"commands", "events", "timers", "public", "dead"})
 _COPIES = (
     "replication.factor",
     "config.storage.replication.factor",

@@ -8,6 +8,7 @@ from shared.domain.decider import Decider
 from shared.topology.join import Join
 from shared.topology.policy import Policy
 from shared.topology.projection import Projection
+from shared.topology.publication import Publication
 from shared.topology.rekey import Rekey
 from shared.topology.timer import Timer
 from shared.topology.topics import Table, Topic, Topology
@@ -19,15 +20,16 @@ class Service:
 
     topology     its topics and tables.
     decider      its aggregate. The topology has exactly one table that its commands feed, and one topic of its events.
-    rekeys, policies, timers, projections, joins
+    rekeys, policies, timers, projections, joins, publications
                  all that it has of each kind. What is left out here runs neither in a worker nor in Spark.
     reads        other services' topics that none of these reads, such as a sink's source. Brokers that check access let
                  the service read those that are declared, and no others. They may
     have another number of partitions.
     writes: of several topics of events in the topology, the decider's.
 
-    Raises ValueError for a decider without that table or that topic, for another service's commands in `reads`, and for
-    a join of a view that no projection fills, or of a table that another join fills.
+    Raises ValueError for a decider without that table or that topic, for another service's commands in `reads`, for a
+    join of a view that no projection fills, or of a table that another join fills, and for a publication that reads or
+    writes what is not the service's own.
     """
 
     topology: Topology
@@ -38,6 +40,7 @@ class Service:
     timers: Sequence[Timer] = ()
     projections: Sequence[Projection[Any, Any]] = ()
     joins: Sequence[Join[Any]] = ()
+    publications: Sequence[Publication] = ()
     reads: Sequence[Topic] = ()
     writes: Topic | None = None
 
@@ -51,6 +54,12 @@ class Service:
             self.parts_of(join)
             if [each.table for each in self.joins].count(join.table) > 1:
                 raise ValueError(f"{self.topology.service}: two joins fill {join.table.name}; fix: keep one")
+        for each in self.publications:
+            if others := self._of_others([each.source, each.topic]):
+                raise ValueError(
+                    f"{self.topology.service} publishes from {each.source.name} to {each.topic.name}, and "
+                    f"{others[0].name} is not its own; fix: declare it in topology.py, or let its owner publish"
+                )
         if self.decider is not None:
             self._one("tables of commands", [table.name for table in self._kept], "declare one in topology.py")
             fix = "declare one in topology.py, or name it as `writes` in service.py"

@@ -31,7 +31,7 @@ class Topic:
 
     name          `<service>.<kind>.v<major>`. Where brokers check access, other services may write to topics of the
                   kind `commands`, and read those of every other kind. A second cluster mirrors only `commands`,
-                  `events`, `timers` and `dead`: what is in topics of other kinds is computed from these again.
+                  `events`, `timers`, `public` and `dead`: what is in topics of other kinds is computed again.
     cleanup       `delete` removes records by time alone. `compact` keeps only the last record of each key, which is
                   enough for views that show no more than that, if `parity` need not agree: it counts records.
     retention_ms  how long a record stays, in milliseconds; -1, the default, is for ever. What is removed cannot be
@@ -49,7 +49,7 @@ class Topic:
 
     @property
     def kind(self) -> str:
-        """The kind of its records: commands, events, timers, results, dead, … Raises ValueError."""
+        """The kind of its records: commands, events, timers, public, dead, … Raises ValueError."""
         _check_parts(self.name)
         return self.name.split(".")[1]
 

@@ -17,6 +17,7 @@ ROOMS = (
         "services/*/topology.py",
         "services/*/policies.py",
         "services/*/projections.py",
+        "services/*/public.py",
         "services/*/service.py",
     ),
     "services/*/sinks.py",

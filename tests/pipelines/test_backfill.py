@@ -615,7 +615,7 @@ def test_a_service_with_policies_is_filled_only_after_it_has_run(
     ledger: Any, fill: Backfill, purchases: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its workers would not start: they would take its position for one that the brokers have forgotten."""
-    monkeypatch.setattr(backfill, "policies_in", lambda package: [package])
+    monkeypatch.setattr(backfill, "answering_in", lambda package: [package])
     with pytest.raises(NotBegun, match="has no position: rebuild it first, or on a new cluster start it once"):
         fill.run(purchases, "nowhere")
     assert events(ledger) == {}

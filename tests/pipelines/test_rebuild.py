@@ -37,10 +37,12 @@ from shared.operations.provision import provision
 from shared.parking.parked import BEGINS_ID, NOTE_ID, PARKED_CODEC, STOOD, SUPERSEDED_ID, ended_id, noted_in
 from shared.runtime.settings import Settings
 from shared.topology.policy import Policy, Send
+from shared.topology.publication import Publication
 from shared.topology.topics import Topic
 from tests.accounts.domain.events import AccountOpened
 from tests.conftest import accounts_stack
 from tests.engine.parked import ask, await_letter, send
+from tests.engine.publishing_accounts import Charged
 from tests.pipelines.conftest import PARTITIONS, next_version, read_records
 from tests.waiting import eventually
 
@@ -108,7 +110,7 @@ def test_outcomes_are_copied_that_count_yet(ledger: Any, brokers: Brokers, rebui
 def test_the_index_of_a_history_begins_anew_and_policies_of_it_go_on(
     spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.rebuild.policies_in", lambda _: [policy_of(ledger.table.events, "answer")])
+    monkeypatch.setattr("pipelines.rebuild.answering_in", lambda _: [policy_of(ledger.table.events, "answer")])
     ledger.decide(("ann", OpenAccount()), ("bob", OpenAccount()))
     events = ledger.table.events
     table = replace(ledger.table, topology=replace(ledger.table.topology, history=events))
@@ -136,13 +138,20 @@ def policy_of(source: Topic, name: str, *, from_start: bool = False) -> Policy:
 
 def test_policies_of_a_next_version_begin_where_the_old_one_stands_or_at_the_present() -> None:
     again, first, elsewhere = (f"{each}.events.v1" for each in "abc")
-    policies = [
+    policies: list[Policy | Publication] = [
         policy_of(Topic(again), "old"),
         policy_of(Topic(again), "slow"),
         policy_of(Topic(again), "process", from_start=True),
         policy_of(Topic(first), "new"),
         policy_of(Topic(first), "new_process", from_start=True),
         policy_of(Topic(elsewhere), "other"),
+        Publication(
+            lambda _: None,
+            source=Topic(again),
+            events=[AccountOpened],
+            topic=Topic("a.public.v1"),
+            public=[Charged],
+        ),
     ]
     found = begins_of(
         policies,
@@ -151,7 +160,7 @@ def test_policies_of_a_next_version_begin_where_the_old_one_stands_or_at_the_pre
         goes_on={again: 0, first: 0, "commands": 3},
         ends={first: 4},
     )
-    at = {STOOD: 5, "policy.old": 5, "policy.slow": 8, "policy.process": 5}
+    at = {STOOD: 5, "policy.old": 5, "policy.slow": 8, "policy.process": 5, "publication.a.public.v1": 5}
     assert found == {again: at, first: {"policy.new": 4}}
 
 
@@ -162,7 +171,7 @@ def test_nothing_is_past_of_a_topic_that_was_made_again(monkeypatch: pytest.Monk
         starts=lambda _: there, settled_ends=lambda _: {0: 9, 1: 9}, topic_ids=lambda _: {"new"}, positions=lambda _: {}
     )
     build = Rebuild(cast(Any, None), cast(Any, brokers), [table_of("accounts", "accounts")], 2, tmp_path)
-    monkeypatch.setattr("pipelines.rebuild.policies_in", lambda _: [policy_of(facts, "answer")])
+    monkeypatch.setattr("pipelines.rebuild.answering_in", lambda _: [policy_of(facts, "answer")])
     noted = {0: {facts.name: "former"}, 1: {facts.name: "new"}}
     monkeypatch.setattr("pipelines.rebuild.noted_topics", lambda *_: noted)
     plan = cast(Any, SimpleNamespace(positions={facts.name: there}))
@@ -303,7 +312,7 @@ def test_the_old_version_may_go_on_whatever_the_neighbours_do(
 ) -> None:
     """A policy of the new version reads a topic that is not there yet, or what is to be noted cannot be found."""
     answer = policy_of(Topic("absent.events.v1"), "answer")
-    monkeypatch.setattr("pipelines.rebuild.policies_in", lambda _: [answer])
+    monkeypatch.setattr("pipelines.rebuild.answering_in", lambda _: [answer])
     old = ledger.table.topology
     provision([old], Settings(bootstrap=ledger.bootstrap))
     ledger.decide(("ann", OpenAccount()))

@@ -21,6 +21,7 @@ from shared.topology.declaration import Service
 from shared.topology.join import Join
 from shared.topology.policy import Policy, Send
 from shared.topology.projection import Projection
+from shared.topology.publication import Publication
 from shared.topology.rekey import Rekey
 from shared.topology.timer import Timer
 from shared.topology.topics import KEPT_FOR_EVER, Table, Topic, Topology
@@ -70,6 +71,7 @@ def test_timers_that_nothing_reads_are_refused_at_start_up() -> None:
         ("projections", Projection, "projections"),
         ("projections", Rekey, "rekeys"),
         ("projections", Join, "joins"),
+        ("public", Publication, "publications"),
         ("topology", Timer, "timers"),
     ],
 )
