@@ -1,8 +1,8 @@
 """What a change of messages or states means for those that read them, in Avro's words: a judgement of two documents.
 
-A document has, by kind (`commands`, `events`, `states`) and name, an entry: its version, the older versions that it is
-upcast from, and its JSON schema, by `schemas.schema_of`. What a validator of one's own refuses is in no schema, and
-what `evolve` makes of an event is not either: golden records and `parity` tell that.
+A document has, by kind (`commands`, `events`, `states`, `public`) and name, an entry: its version, the older versions
+that it is upcast from, and its JSON schema, by `schemas.schema_of`. What a validator of one's own refuses is in no
+schema, and what `evolve` makes of an event is not either: golden records and `parity` tell that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared.domain.personal import IN_SCHEMA
 
 Json = Mapping[str, Any]
 
-COMMANDS, EVENTS, STATES = KINDS = ("commands", "events", "states")
+COMMANDS, EVENTS, STATES, PUBLIC = KINDS = ("commands", "events", "states", "public")
 COMPATIBLE, BACKWARD, FORWARD, BREAKING = "compatible", "backward", "forward", "breaking"
 
 READ_BY = "x-read-by"
@@ -32,6 +32,10 @@ _AT_ONCE = (
 _ANEW = (
     "not as it is: rows are parked as row.unreadable, or read otherwise; raise `version` in topology.py, then "
     "`rebuild SERVICE`. Of a view alone, stop all workers, `reprocess SERVICE/TABLE`, and accept with --breaking"
+)
+_BESIDE = (
+    "not as it is: other teams read it, in their own time; publish it under the next VERSION to a topic of its own, "
+    "`….public.v2`, beside this one until nobody reads it"
 )
 _ORDER = {
     (COMMANDS, COMPATIBLE): "in any order",
@@ -51,6 +55,10 @@ _ORDER = {
     ),
     (EVENTS, FORWARD): f"{_NEW_VERSION}give the event its next VERSION and an upcaster",
     (EVENTS, BREAKING): f"{_NEW_VERSION}give the event its next VERSION and an upcaster",
+    (PUBLIC, COMPATIBLE): "in any order",
+    (PUBLIC, BACKWARD): _BESIDE,
+    (PUBLIC, FORWARD): _BESIDE,
+    (PUBLIC, BREAKING): _BESIDE,
     (STATES, COMPATIBLE): "in any order",
     (STATES, BACKWARD): (
         "stop all workers before the first one of the new release starts: an older one parks the keys of rows that it "
@@ -64,6 +72,7 @@ _GONE = {
     COMMANDS: (False, True),  # it is no longer sent
     EVENTS: (False, False),
     STATES: (False, False),
+    PUBLIC: (False, False),
 }
 _WHY_GONE = {
     EVENTS: "not as it is: keep its class and its fold, as the log has it for ever",
@@ -103,7 +112,9 @@ class Change:
 
     @property
     def refused(self) -> bool:
-        """Whether no order of release makes it safe."""
+        """Whether no order of release makes it safe: nobody orders those of other teams."""
+        if self.kind == PUBLIC:
+            return self.verdict != COMPATIBLE
         return not self.backward and not (self.kind == COMMANDS and self.forward)
 
     def __str__(self) -> str:
@@ -128,7 +139,7 @@ def judged(old: Json, new: Json) -> list[Change]:
 def _of_kind(kind: str, old: Json, new: Json) -> Iterator[Change]:
     for name in sorted(old.keys() | new.keys()):
         if name not in old:
-            yield Change(kind, name, "", "is new", True, False, _NEW_TABLE if kind == STATES else "")
+            yield Change(kind, name, "", "is new", True, kind == PUBLIC, _NEW_TABLE if kind == STATES else "")
         elif name not in new:
             yield Change(kind, name, "", "is gone", *_GONE[kind], _WHY_GONE.get(kind, ""))
         else:

@@ -37,7 +37,7 @@ def _records(document: Json) -> Iterator[tuple[str, Json, Json]]:
     """The name, the schema and the models of each message, and of each phase of a state."""
     named: set[str] = set()
     for kind in KINDS:
-        for name, entry in document[kind].items():
+        for name, entry in document.get(kind, {}).items():
             models = entry["schema"].get("$defs", {})
             for told, schema in alternatives(entry["schema"], models).items():
                 if told != _NULL:

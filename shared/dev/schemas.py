@@ -19,14 +19,21 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import to_jsonable_python
 
-from shared.dev.compatibility import COMMANDS, EVENTS, READ_BY, STATES, Change, judged
+from shared.dev.compatibility import COMMANDS, EVENTS, PUBLIC, READ_BY, STATES, Change, judged
 from shared.dev.roundtrip import check_roundtrip
 from shared.dev.samples import sample
 from shared.dev.stages import StageFailed
-from shared.domain.message import Message
+from shared.domain.message import Event, Message
 from shared.domain.upcasting import Upcasters
-from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, ProjectionProcessor
+from shared.engine.processors import (
+    AggregateProcessor,
+    PolicyProcessor,
+    Processor,
+    ProjectionProcessor,
+    PublicationProcessor,
+)
 from shared.engine.wiring import filled
+from shared.topology.publication import public_type
 from shared.topology.topics import Topology
 
 ACCEPTED = "schemas.json"
@@ -64,8 +71,8 @@ def _app(service: str) -> Any:
 
 
 def check_lossless(processors: Iterable[Processor]) -> None:
-    """Raises ValueError for a message of an aggregate, a view or a policy's commands, or for a state, that
-    `check_roundtrip` refuses.
+    """Raises ValueError for a message of an aggregate, a view, a policy's commands or a publication, or for a
+    state, that `check_roundtrip` refuses.
     """
     for each in processors:
         for message in _messages(each):
@@ -82,11 +89,16 @@ def _messages(processor: Processor) -> Sequence[type[Message]]:
             return projection.events
         case PolicyProcessor(policy=policy):
             return [command for commands in policy.commands.values() for command in commands]
+        case PublicationProcessor(publication=publication):
+            return publication.public
     return ()
 
 
 def described(topology: Topology, processors: Sequence[Processor]) -> dict[str, Any]:
-    """Its aggregates' commands and events, what others write for its views, and the rows of its tables."""
+    """Its aggregates' commands and events, what others write for its views, the rows of its tables, and what it
+    publishes.
+    """
+    public = [each.publication.public for each in processors if isinstance(each, PublicationProcessor)]
     return {
         COMMANDS: _entries(_commands(processors)),
         EVENTS: _entries(_events(topology, processors)),
@@ -95,6 +107,15 @@ def described(topology: Topology, processors: Sequence[Processor]) -> dict[str, 
             for table, codec in filled(processors).items()
             if table in topology.tables
         },
+        **({PUBLIC: _published(public)} if public else {}),
+    }
+
+
+def _published(public: Iterable[Sequence[type[Event]]]) -> dict[str, Any]:
+    return {
+        public_type(each): {"version": each.VERSION, "upcast": [], "schema": schema_of(each)}
+        for some in public
+        for each in some
     }
 
 

@@ -38,6 +38,7 @@ from shared.dev.compatibility import (
     EVENTS,
     FORWARD,
     KINDS,
+    PUBLIC,
     STATES,
     Change,
     changes,
@@ -49,7 +50,7 @@ from shared.domain.personal import Personal
 from shared.domain.state import State
 from shared.domain.times import Day, Instant
 
-BASES: Mapping[str, type[BaseModel]] = {COMMANDS: Command, EVENTS: Event, STATES: State}
+BASES: Mapping[str, type[BaseModel]] = {COMMANDS: Command, EVENTS: Event, STATES: State, PUBLIC: Event}
 Fields = Mapping[str, Any]
 
 
@@ -428,6 +429,12 @@ def test_an_event_is_judged(old: Any, new: Any, verdict: str, told: str) -> None
     assert change.refused == (verdict == BREAKING)
 
 
+def test_a_public_event_may_come_but_never_go() -> None:
+    none, one = of(PUBLIC), of(PUBLIC, it=entry(PUBLIC, ONE))
+    assert [(each.verdict, each.refused) for each in judged(none, one)] == [(COMPATIBLE, False)]
+    assert [(each.verdict, each.refused) for each in judged(one, none)] == [(BREAKING, True)]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "verdict", "told"),
     [
@@ -453,6 +460,9 @@ def test_a_state_is_judged(old: Any, new: Any, verdict: str, told: str) -> None:
         (COMMANDS, {}, {"a": (int, 0)}, "consumers first, on every worker, then producers"),
         (COMMANDS, {"a": int}, {"a": Int64}, "producers first: .* when nothing waits any more"),
         (COMMANDS, {"a": int}, {"b": int}, "not as it is: .* give the command its next VERSION and an upcaster"),
+        (PUBLIC, {}, {"a": (int, 0)}, "in any order"),
+        (PUBLIC, {}, {"a": int}, "not as it is: .* publish it under the next VERSION to a topic of its own"),
+        (PUBLIC, {"a": int}, {"a": int | None}, "not as it is: .* publish it under the next VERSION"),
         (STATES, {"a": int}, {"a": (int, 0)}, "in any order"),
         (STATES, {}, {"a": (int, 0)}, "stop all workers before the first one of the new release starts"),
         (STATES, Open | Closed, Open, "not as it is: .* raise `version` in topology.py, then `rebuild SERVICE`"),

@@ -32,6 +32,7 @@ from shared.testing.golden import Golden
 from shared.topology.policy import Policy, Send
 from shared.topology.projection import Projection
 from shared.topology.topics import Table
+from tests.engine.publishing_accounts import PUBLISHING, WITH_PUBLIC, Charged
 from tests.pipelines.larder import service as larder
 
 ACCEPTED = Path("services/accounts/schemas.json")
@@ -76,6 +77,11 @@ def test_a_change_is_told_with_its_verdict_and_its_release(root: Path) -> None:
     assert heading == "accounts is not as in services/accounts/schemas.json:"
     assert change == "  backward    event account.closed: is new"
     assert release.startswith("    release: consumers first, on every worker, then producers")
+
+
+def test_public_events_are_schemas_of_their_own() -> None:
+    (found,) = described(WITH_PUBLIC, processors_of(PUBLISHING))["public"].items()
+    assert found == ("account.charged.v1", {"version": 1, "upcast": [], "schema": schema_of(Charged)})
 
 
 def test_what_is_accepted_is_told_no_more(root: Path) -> None:
