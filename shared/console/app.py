@@ -7,7 +7,7 @@ origin can't: it may neither read answers nor use another name for this host.
 # No `from __future__ import annotations`: FastAPI reads the annotations of the nested functions below.
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
@@ -88,7 +88,8 @@ class Act(BaseModel):
     check: str | None = None
 
 
-def create_console(watcher: Watcher, controls: Controls | None = None) -> FastAPI:
+def create_console(watcher: Watcher, controls: Controls | None = None, asyncapi: Callable[[], Any] = dict) -> FastAPI:
+    """asyncapi: the document of all services, made when somebody asks for it."""
     feed = Feed(watcher.look, EVERY_S)
 
     @asynccontextmanager
@@ -104,6 +105,10 @@ def create_console(watcher: Watcher, controls: Controls | None = None) -> FastAP
     @console.get("/")
     async def page() -> Response:
         return FileResponse(STATIC / "index.html")
+
+    @console.get("/asyncapi.json")
+    async def messages() -> Response:
+        return JSONResponse(await asyncio.to_thread(asyncapi))
 
     @console.get("/stream")
     async def stream() -> Response:

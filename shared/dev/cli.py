@@ -309,7 +309,7 @@ def mirror(
     target: Annotated[str, typer.Argument(help="Brokers of the second cluster.")],
     show: Annotated[bool, typer.Option("--show", help="Show MirrorMaker's properties, and start nothing.")] = False,
 ) -> None:
-    """Copy commands, events, timers and dead letters to a second cluster by MirrorMaker, until Ctrl-C."""
+    """Copy what can not be computed again to a second cluster by MirrorMaker, until Ctrl-C."""
     _join_up()
     settings = load_settings()
     topics = mirrored_topics(load_topologies())
@@ -505,10 +505,11 @@ def token(
 
 
 @cli.command()
-def asyncapi(service: str) -> None:
-    """Show the AsyncAPI 3 document of what SERVICE reads and writes on topics, as JSON."""
-    _check_known(service)
-    print(json.dumps(document_of(service), indent=2))
+def asyncapi(service: Annotated[str | None, typer.Argument(help="By default all, in one document.")] = None) -> None:
+    """Show the AsyncAPI 3 document of what services read and write on topics, as JSON."""
+    if service is not None:
+        _check_known(service)
+    print(json.dumps(document_of(*([service] if service else found_services())), indent=2))
 
 
 @cli.command("schemas")

@@ -23,6 +23,7 @@ from shared.console.picture import Check, Declared, Version, Versions
 from shared.console.watch import Watcher, Workers, tail_of
 from shared.dev import up as local_stack
 from shared.dev.asking import operators_token
+from shared.dev.asyncapi import document_of
 from shared.dev.console_process import page_port, url_at
 from shared.dev.doctor import Diagnosis
 from shared.dev.processes import send
@@ -121,7 +122,8 @@ def show(
     chosen = port or page_port()
     watcher = _watcher(topologies, workers, diagnose, bootstrap, controls, _user() if mends else None)
     print(f"console  {url_at(chosen)}", flush=True)
-    serve(create_console(watcher, controls), chosen)
+    asyncapi = partial(document_of, *(each.service for each in topologies))
+    serve(create_console(watcher, controls, asyncapi), chosen)
 
 
 def show_in_terminal(

@@ -164,6 +164,17 @@ def answer(path: str, host: str = "127.0.0.1") -> httpx.Response:
     return asyncio.run(asked(Watcher([], dict, dict, Newest), "GET", path, host))
 
 
+def test_the_messages_of_all_services_are_one_document() -> None:
+    async def ask() -> Any:
+        transport = httpx.ASGITransport(
+            create_console(Watcher([], dict, dict, Newest), asyncapi=lambda: {"channels": {}})
+        )
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+            return (await http.get("/asyncapi.json")).json()
+
+    assert asyncio.run(ask()) == {"channels": {}}
+
+
 async def asked(watcher: Watcher, method: str, path: str, host: str = "127.0.0.1", **sent: Any) -> httpx.Response:
     transport = httpx.ASGITransport(create_console(watcher))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as http:
