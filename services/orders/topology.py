@@ -5,12 +5,13 @@ from shared.topology import Table, Timer, Topic, Topology
 COMMANDS = Topic("orders.commands.v1")
 EVENTS = Topic("orders.events.v1")
 TIMERS = Topic("orders.timers.v1")
+PUBLIC = Topic("orders.public.v1")
 
 ORDERS = Table("orders", source=COMMANDS, indexes=("phase", "customer_id"))
 
 DEADLINES = Timer(source=TIMERS, target=COMMANDS, delay_s=30.0)  # ORDERS_DEADLINE_S, if it is set
 
-TOPOLOGY = Topology("orders", topics=(COMMANDS, EVENTS, TIMERS), tables=(ORDERS,))
+TOPOLOGY = Topology("orders", topics=(COMMANDS, EVENTS, TIMERS, PUBLIC), tables=(ORDERS,))
 
 INVENTORY_COMMANDS = Topic("inventory.commands.v1")
 INVENTORY_EVENTS = Topic("inventory.events.v1")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cloudevents.core.base import BaseCloudEvent
 
 from services.accounts import topology as accounts
 from services.inventory import topology as inventory
@@ -16,6 +18,7 @@ from services.orders import topology as orders
 from services.sales import topology as sales
 from shared.dev.stack import Stack
 from tests.conftest import WORKER_SETTINGS
+from tests.public_events import read_events
 from tests.shop.conftest import WORKERS
 from tests.shop.market import Market, story_of
 from tests.waiting import eventually
@@ -46,6 +49,10 @@ def order(market: Market) -> str:
     return market.new("order")
 
 
+def published(market: Market) -> Sequence[BaseCloudEvent]:
+    return read_events(market.stack.bootstrap, orders.PUBLIC.name)
+
+
 def untouched(market: Market, sku: str, customer: str) -> None:
     """Waits until nothing is reserved, shipped, held or owed."""
     eventually(lambda: market.item(sku), lambda item: (item["physical"], item["reserved"]) == (5, 0))
@@ -59,6 +66,16 @@ def test_a_confirmed_order_is_shipped_owed_and_counted(market: Market, sku: str,
     market.deliver(other, 1)
     market.place(order, customer, (sku, 2, 2000), (other, 1, 999), placed_at="1997-02-01T09:30:00Z")
     assert market.ended(order)["phase"] == "confirmed"
+    (told,) = eventually(
+        lambda: [each for each in published(market) if each.get_subject() == order], lambda found: len(found) == 1
+    )
+    assert (told.get_source(), told.get_type()) == ("/orders", "order.confirmed.v1")
+    assert told.get_data() == {
+        "customer_id": customer,
+        "skus": [sku, other],
+        "total_cents": 2999,
+        "placed_at": "1997-02-01T09:30:00Z",
+    }
     eventually(lambda: market.item(sku), lambda item: (item["physical"], item["reserved"]) == (3, 0))
     eventually(
         lambda: market.account(customer), lambda found: (found["balance_cents"], found["held_cents"]) == (2999, 0)

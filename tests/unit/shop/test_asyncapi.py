@@ -13,7 +13,7 @@ def channels(service: str, action: str) -> set[str]:
 def test_a_process_sends_commands_to_other_services_and_to_itself() -> None:
     facts = {"accounts.events.v1", "inventory.events.v1", "orders.events.v1"}
     assert channels("orders", "receive") == facts | {"orders.commands.v1", "orders.timers.v1"}
-    own = {"orders.commands.v1", "orders.events.v1", "orders.timers.v1", "orders.dead.v1"}
+    own = {"orders.commands.v1", "orders.events.v1", "orders.timers.v1", "orders.dead.v1", "orders.public.v1"}
     assert channels("orders", "send") == own | {"accounts.commands.v1", "inventory.commands.v1"}
 
 
