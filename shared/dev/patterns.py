@@ -21,6 +21,7 @@ PATTERNS = {
     "aggregate": Noun("things", "thing"),
     "process": Noun("followups", "followup"),
     "projection": Noun("tallies", None),
+    "claim": Noun("nicknames", "nickname"),
 }
 _OF_OTHERS = ("process", "projection")
 

@@ -1,4 +1,7 @@
-"""The patterns that `new-service --kind` copies: one makes things, one follows them up, one counts them."""
+"""The patterns that `new-service --kind` copies: one makes things, one follows them up, one counts them.
+
+Of the fourth, nicknames, test_unique.py shows what it is for.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ from tests.patterns.followups.domain.commands import FinishFollowup
 from tests.patterns.followups.domain.decide import DECIDER as FOLLOWUP
 from tests.patterns.followups.domain.state import Finished, Overdue
 from tests.patterns.followups.service import SERVICE as FOLLOWUPS
+from tests.patterns.nicknames.api import routes as nicknames_routes
+from tests.patterns.nicknames.service import SERVICE as NICKNAMES
 from tests.patterns.tallies.api import routes as tallies_routes
 from tests.patterns.tallies.domain.views import Seen
 from tests.patterns.tallies.service import SERVICE as TALLIES
@@ -33,6 +38,7 @@ SERVICES: dict[str, tuple[Service, Routes]] = {
     "things": (THINGS, things_routes),
     "followups": (FOLLOWUPS, followups_routes),
     "tallies": (TALLIES, tallies_routes),
+    "nicknames": (NICKNAMES, nicknames_routes),
 }
 PROCESSORS = [each for service, _ in SERVICES.values() for each in processors_of(service)]
 
@@ -57,7 +63,7 @@ def test_what_is_created_is_followed_up_and_counted() -> None:
 
 
 def test_a_process_leaves_out_nothing_that_happens_before_its_first_worker_runs() -> None:
-    assert [policy.from_start for policy in FOLLOWUPS.policies] == [True, True]
+    assert [policy.from_start for policy in (*FOLLOWUPS.policies, *NICKNAMES.policies)] == [True, True, True]
 
 
 @pytest.mark.parametrize("name", SERVICES)

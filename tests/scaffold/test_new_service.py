@@ -30,6 +30,7 @@ OF_PATTERNS = {
     "aggregate": ("parcels",),
     "process": ("reminders", "--on", "parcel.created"),
     "projection": ("counts", "--on", "parcel.created"),
+    "claim": ("emails",),
 }
 OPENED = Foreign("account.opened", "accounts.events.v1")
 LISTS = {COMPOSE, SECURE, DEV, PROMETHEUS}
@@ -52,7 +53,9 @@ def test_a_copy_of_every_kind_passes_its_tests_and_every_check(checkout: Checkou
     assert {*made} < set(found_services(checkout.root))
 
 
-@pytest.mark.parametrize(("kind", "on"), [("aggregate", None), ("process", OPENED), ("projection", OPENED)])
+@pytest.mark.parametrize(
+    ("kind", "on"), [("aggregate", None), ("process", OPENED), ("projection", OPENED), ("claim", None)]
+)
 def test_a_service_is_made_of_a_pattern_whose_names_it_drops_and_made_again(
     kind: str, on: Foreign | None, checkout: Checkout
 ) -> None:
@@ -60,7 +63,9 @@ def test_a_service_is_made_of_a_pattern_whose_names_it_drops_and_made_again(
     made = new_of_kind(checkout.root, "parcels", kind, on)
     after = checkout.files()
     ours = [item for item in after.items() if item[0].startswith(made.folders)]
-    theirs = re.compile(r"tests.patterns|(?<![a-z])things?\b|tall(?:y|ies)|followup|Thing|Followup|THING|FOLLOWUP")
+    theirs = re.compile(
+        r"tests.patterns|(?<![a-z])things?\b|tall(?:y|ies)|followup|nickname|Thing|Followup|Nickname|THING|FOLLOWUP|NICKNAME"
+    )
     assert len(ours) > 10
     assert [found for path, content in ours for found in theirs.findall(f"{path} {content.decode()}")] == []
     assert {path for path in before if before[path] != after[path]} == {*made.additions} == LISTS
