@@ -20,12 +20,15 @@ Encrypted      the type of such a text once it is given; tests make it of text
 Int64          an integer that every reader of JSON or Parquet can represent
 Day            a calendar day, UTC
 Instant        a moment, UTC
+at             the moment when the clocks of a zone show a time
+every          the next moment of what comes again
 AggregateId    text that becomes the id of an aggregate
 Reference      how services name each other's aggregates: `orders:o-1`
 reference      makes one
 referenced     the aggregate id in one, if it names an aggregate of this service
 """
 
+from shared.domain.calendar import at, every
 from shared.domain.decider import Decider, fold
 from shared.domain.envelope import EventEnvelope
 from shared.domain.errors import BadMessage, DomainError
@@ -55,6 +58,8 @@ __all__ = [
     "Row",
     "State",
     "Upcasters",
+    "at",
+    "every",
     "fold",
     "reference",
     "referenced",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 import structlog
+from pydantic_core import from_json
 
 from shared.domain.decider import Decider
 from shared.domain.envelope import CommandEnvelope
@@ -497,6 +499,18 @@ class TimerProcessor(Processor):
         self.delay_s = timer.delay_s
         self.writes = (timer.target,)
         self._target = timer.target.name
+        self._due = timer.due
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
-        batch.write(self._target, record.key, record.value or b"")
+        topic = self._target if self._is_due(record) else self.source.name
+        batch.write(topic, record.key, record.value or b"")
+
+    def _is_due(self, record: SourceRecord) -> bool:
+        """By the log alone, so that every worker says the same. What can't be read is for the target to refuse."""
+        if self._due is None:
+            return True
+        try:
+            due = datetime.fromisoformat(from_json(record.value or b"")["data"][self._due])
+        except (LookupError, TypeError, ValueError):
+            return True
+        return due.timestamp() <= record.timestamp / 1000 + self.delay_s

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from shared.domain.history_index import index_codec
 from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import Codec, Outcome, Row
 from shared.engine.batch import Batch
-from shared.engine.processors import AggregateProcessor, Processor
+from shared.engine.processors import AggregateProcessor, Processor, TimerProcessor
 from shared.kafka.transactions import Record
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
@@ -26,6 +26,8 @@ from shared.topology.topics import Table, Topic
 
 Turn = tuple[str, str]
 """The next record of a topic for a key."""
+
+_LATER_MS = 2**48  # in 8,900 years
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class MemoryRecord:
 class Conversation:
     """Every record is encoded, decoded and handled by the processors a worker would run.
 
-    log: every record, by topic. outcomes: of every command, with its aggregate's id. Time stands still.
+    log: every record, by topic. outcomes: of every command, with its aggregate's id. Time stands still, and timers
+    are due at once: a calendar has always another turn, so its test hears some of them.
     """
 
     def __init__(self, processors: Iterable[Processor]) -> None:
@@ -90,6 +93,7 @@ class Conversation:
         return {key.decode(): value for key, value in sorted(self._tables[table].items())}
 
     def _handle(self, processor: Processor, record: MemoryRecord) -> None:
+        record = replace(record, timestamp=_LATER_MS) if isinstance(processor, TimerProcessor) else record
         batch = _handled(processor, self._tables, [record])
         self.outcomes += batch.outcomes
         for written in batch.records:
