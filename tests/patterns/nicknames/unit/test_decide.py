@@ -86,6 +86,10 @@ def test_the_timer_ends_neither_what_is_used_nor_the_claim_of_another() -> None:
     given(CLAIMED, RELEASED, NicknameClaimed(claimant="s-2")).when(EXPIRE).then_nothing()
 
 
+def test_the_same_claimant_again_has_the_time_of_its_first_claim() -> None:
+    given(CLAIMED, RELEASED, CLAIMED).when(EXPIRE).then(EXPIRED)
+
+
 def test_what_is_released_is_free_for_all() -> None:
     given(CLAIMED).when(RELEASE).then(RELEASED)
     given(CLAIMED, USED).when(RELEASE).then(RELEASED)
