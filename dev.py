@@ -71,6 +71,8 @@ python3 dev.py VERB [ARGUMENTS]
            a project of your own: the engine with its tests, and no example
   remove-demo
            removes the shop and what demonstrates it; accounts stays, to be copied
+  rename NAME
+           another name for the project: distribution, Compose, images, headers, settings, metrics; --dry-run
   upgrade [TAG]
            a newer release of the template, merged with yours on a branch; --from PATH|URL
   whose    the template's files that you have edited
@@ -91,6 +93,7 @@ LOCKS = {
     "kubernetes": ["dev"],
     "parity": ["worker", "pipelines"],
     "rebuild": ["worker", "pipelines"],
+    "rename": ["dev"],
     "test": ["dev", "pipelines"],
     "upgrade": ["dev"],
     "verify": ["dev", "pipelines"],

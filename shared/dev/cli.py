@@ -25,6 +25,7 @@ from shared.dev.doctor import Diagnosis, diagnose
 from shared.dev.environment import explain_os_error
 from shared.dev.formats import Format, shown_as
 from shared.dev.issuer import DevIssuer
+from shared.dev.rename import MEANS, rename
 from shared.dev.reprocess import reprocess
 from shared.dev.sinks import sink_cli
 from shared.dev.stages import StageFailed
@@ -160,6 +161,21 @@ def remove_demo_(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")]
     print(f"note    their topics stay on brokers: python3 dev.py kafka topics --delete --topic '{topics}'")
     print("note    those of `up` are in .onefold/up, with all others: rm -r .onefold/up")
     print("try     python3 dev.py test")
+
+
+@cli.command("rename")
+def rename_(
+    name: Annotated[str, typer.Argument(help="Lower-case letters, digits and -, such as ticket-office.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it means, and change nothing.")] = False,
+) -> None:
+    """Give the project another name, once: distribution, Compose, images, headers, settings and metrics."""
+    if local_stack.running(local_stack.ROOT):
+        raise StageFailed("`up` runs workers that have the old name", "end it first: python3 dev.py down")
+    for old, new in rename(CHECKOUT, name, dry_run=dry_run).items():
+        print(f"{'would be' if dry_run else 'renamed '} {old} to {new}")
+    print("\n".join(f"note     {each}" for each in MEANS))
+    if not dry_run:
+        print("try      python3 dev.py check, then commit all of it")
 
 
 @cli.command("upgrade")

@@ -13,6 +13,7 @@ from pathlib import Path
 from shared.dev import new_project, remove_demo
 from shared.dev.patterns import Foreign
 from shared.dev.record import Step
+from shared.dev.rename import rename_again
 from shared.dev.scaffold import new_of_kind_again, new_service_again
 from shared.dev.stages import StageFailed
 from shared.runtime.checkout import CHECKOUT
@@ -30,6 +31,8 @@ def redo(root: Path, step: Step) -> None:
             new_of_kind_again(root, name, kind, singular=step.get("singular"))
         case {"verb": "new-project", "name": name}:
             new_project.begin(root, name)
+        case {"verb": "rename", "name": name}:
+            rename_again(root, name)
         case {"verb": "remove-demo"}:
             remove_demo.carry_out(remove_demo.planned(root))
         case _:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def new_service_again(root: Path, name: str, like: str, singular: str | None = N
     """
     words = same_words(noun_of(root, like), name, singular)
     forget(root, name)
-    _made(root, name, _of_service(root, like, words), _formatted)
+    _made(root, name, _of_service(root, like, words), formatted)
 
 
 def new_of_kind(root: Path, name: str, kind: str, on: Foreign | None = None, singular: str | None = None) -> Created:
@@ -68,7 +68,7 @@ def new_of_kind_again(root: Path, name: str, kind: str, on: Foreign | None = Non
         raise StageFailed(f"there is no pattern of kind {kind}", f"name one of: {', '.join(PATTERNS)}")
     words = same_words(PATTERNS[kind], name, singular)
     forget(root, name)
-    _made(root, name, _of_pattern(root, kind, words, on), _formatted)
+    _made(root, name, _of_pattern(root, kind, words, on), formatted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _check_clashes(texts: Texts, rename: Rename, words: Mapping[str, str], where
         raise StageFailed(f"{' and '.join(words.values())} cannot be told apart: {already}", "choose another name")
 
 
-def _made(root: Path, name: str, copy: _Copy, tidy: Callable[[Path, Path], None]) -> Created:
+def _made(root: Path, name: str, copy: _Copy, tidy: Callable[[Path, Path, Sequence[Path]], None]) -> Created:
     added = additions(root, copy.like, name)
     (root / ".onefold").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root / ".onefold", prefix="new-service-") as folder:
@@ -122,7 +122,7 @@ def _made(root: Path, name: str, copy: _Copy, tidy: Callable[[Path, Path], None]
             path = staged / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        tidy(root, staged)
+        tidy(root, staged, _files(staged))
         _move(staged, root, copy.folders, {root / each.file: each.text for each in added})
     return Created(copy.folders, copy.words, {each.file: each.what for each in added})
 
@@ -146,25 +146,34 @@ def _text(content: bytes) -> str | None:
         return None
 
 
-def _judged(root: Path, staged: Path) -> None:
+def _judged(root: Path, staged: Path, files: Sequence[Path]) -> None:
     """Tidies the copy by the checkout's own settings of ruff, and asks for its verdict. Raises StageFailed."""
-    _tidy(root, staged)
+    _tidy(root, staged, files)
     _ruff("check", "--config", _found_in(root, staged), staged)
 
 
-def _formatted(root: Path, staged: Path) -> None:
-    """Tidies the copy, by no settings that another ruff may not know, such as rules. Raises StageFailed."""
+def formatted(root: Path, staged: Path, files: Sequence[Path]) -> None:
+    """Tidies them, by no settings that another ruff may not know, such as rules. Raises StageFailed.
+
+    A string that the new name has made too long stays so, and is marked.
+    """
     width, target = (json.dumps(_settings(root)[name]) for name in ("line-length", "target-version"))
-    _tidy(root, staged, "--isolated", f"--config=line-length={width}", f"--config=target-version={target}")
+    options = ("--isolated", f"--config=line-length={width}", f"--config=target-version={target}")
+    _tidy(root, staged, files, *options)
+    _ruff("check", *options, "--select=E501", "--add-noqa", *_modules(files))
 
 
-def _tidy(root: Path, staged: Path, *options: str) -> None:
+def _modules(files: Iterable[Path]) -> list[Path]:
+    return [file for file in files if file.suffix == ".py"]
+
+
+def _tidy(root: Path, staged: Path, files: Sequence[Path], *options: str) -> None:
     """Sorts imports, formats, and breaks lines of prose that the new name has made too long. Raises StageFailed."""
-    _ruff("check", *options, "--fix", "--select=I", "--config", _found_in(root, staged), staged)
-    _ruff("format", *options, staged)
-    for file in _files(staged):
-        if file.suffix == ".py":
-            file.write_text(_wrapped(_aligned(file.read_text()), _settings(root)["line-length"]))
+    modules, width = _modules(files), _settings(root)["line-length"]
+    _ruff("check", *options, "--fix", "--select=I", "--config", _found_in(root, staged), *modules)
+    _ruff("format", *options, *modules)
+    for file in modules:
+        file.write_text(_wrapped(_aligned(file.read_text()), width))
 
 
 def _found_in(root: Path, staged: Path) -> str:

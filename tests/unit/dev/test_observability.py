@@ -22,7 +22,7 @@ DEPLOY = Path(__file__).parents[3] / "deploy"
 ALERTS = (DEPLOY / "alerts.yml").read_text()
 CASES = Path(__file__).with_name("alerts.yml")
 OF_THE_SCRAPE = {"service", "instance", "job"}
-METRIC = re.compile(r"\b(?:onefold|process|python)_\w+")
+METRIC = re.compile(r"\b(?:onefold_|process_|python_)\w+")
 BEHIND = {"lag_records": 1, "lag_seconds": 1.0}
 REPLICA = ReplicaStatus(
     table="t", partition=0, role="active", restored=True, position=0, target=0, to_restore=0, size_bytes=1, **BEHIND
@@ -46,7 +46,7 @@ def told() -> dict[str, set[str]]:
     registry.register(StatusCollector(lambda: status))
     ProcessCollector(registry=registry)
     lines = re.findall(r"^(\w+)(.*)", generate_latest(registry).decode(), re.MULTILINE)
-    of_the_api = re.findall(r'Gauge\("(\w+)"', (CHECKOUT / "shared/http/api.py").read_text())  # without labels
+    of_the_api = re.findall(r'Gauge\(\s*"(\w+)"', (CHECKOUT / "shared/http/api.py").read_text())  # without labels
     return {name: set(re.findall(r'(\w+)="', labels)) for name, labels in lines} | {name: set() for name in of_the_api}
 
 
