@@ -188,6 +188,7 @@ def test_a_wrong_view_is_right_again_and_the_log_is_unchanged(
     assert market.get("inventory", "/levels?physical_max=-1&complete=true")["items"] == []
 
 
+@pytest.mark.long  # in short, one of them, above
 def test_all_views_of_sales_are_recounted_exactly_once(market: Market, sold: str) -> None:
     paths = ("/sales/skus", "/sales/days", "/sales/hours", "/sales/customers", "/sales/available")
     counted = {path: everything(market, path) for path in paths}
@@ -203,7 +204,7 @@ def test_all_views_of_sales_are_recounted_exactly_once(market: Market, sold: str
     assert log(market, but=COPIES) == records
 
 
-@pytest.mark.long  # in short, views that are recounted
+@pytest.mark.long  # in short, a view with its positions, above
 def test_sales_with_expired_offsets_does_not_count_twice(market: Market, sold: str) -> None:
     counted = everything(market, "/sales/skus")
     (worker,) = market.workers("sales")
