@@ -33,7 +33,7 @@ def carts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 async def send(http: httpx.AsyncClient, url: str, cart: str, command: str) -> int:
     """The sequence after it."""
     body = {"item": "tea"} if command == "items" else None
-    headers = {"Idempotency-Key": f"{cart}-{command}-{url[-2:]}"}
+    headers = {"Idempotency-Key": f"{cart}-{command}-{url}"}
     answer = await answered(partial(http.post, f"{url}/carts/{cart}/{command}", json=body, headers=headers))
     assert answer.status_code == 201, answer.text
     sequence: int = answer.json()["sequence"]
