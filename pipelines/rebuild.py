@@ -286,11 +286,11 @@ class Rebuild:
 
         noted: for those of the old version.
         """
-        policies, stands = answering_in(self._package), self._stands(plan)
+        answering, stands = answering_in(self._package), self._stands(plan)
         target = self._new.changelog(self._new.parked).name
         for number in range(self._new.partitions):
             ahead = begins_of(
-                policies, noted.get(number, {}), *(_in(number, of) for of in (stands, self._begins(plan), ends))
+                answering, noted.get(number, {}), *(_in(number, of) for of in (stands, self._begins(plan), ends))
             )
             if ahead:
                 row = PARKED_CODEC.encode(Row(1, note_of(number, ahead), {}, 0))
@@ -463,22 +463,23 @@ class Rebuild:
 
 
 def begins_of(
-    policies: Iterable[Policy | Publication],
+    answering: Iterable[Policy | Publication],
     noted: Begins,
     stands: Mapping[str, int],
     goes_on: Mapping[str, int],
     ends: Mapping[str, int],
 ) -> Begins:
-    """By source and policy, the first offset that it answers in one partition, where the new position lies before that.
+    """By source and who answers it, the first offset to answer in a partition, where the new position is before that.
 
-    noted: of the old version, where it was on its way to there. stands: the old version. goes_on: the new one. ends: of
-    what only the new one reads. Of a source that neither knows, a worker finds that out.
+    answering: policies and publications. noted: of the old version, where it was on its way to there. stands: the old
+    version. goes_on: the new one. ends: of what only the new one reads. Of a source that neither knows, a worker finds
+    that out.
     """
     found = {topic: dict(each) for topic, each in noted.items() if topic in goes_on}
     begins = [(topic, STOOD, stood) for topic, stood in stands.items()]
-    for policy in policies:
-        topic = policy.source.name
-        begins.append((topic, policy.parked_under, stands.get(topic, 0 if policy.from_start else ends.get(topic, 0))))
+    for each in answering:
+        topic = each.source.name
+        begins.append((topic, each.parked_under, stands.get(topic, 0 if each.from_start else ends.get(topic, 0))))
     for topic, name, begin in begins:
         if topic in goes_on and begin > goes_on[topic]:
             known = found.setdefault(topic, {})
