@@ -1,7 +1,8 @@
-"""`sink`: fills the database tables of a service, says how far they are, and swaps their versions."""
+"""`sink`: fills the database tables of a service, says how far they are, checks them, and swaps their versions."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -9,18 +10,21 @@ from typing import Annotated
 
 import typer
 
-from shared.dev.stages import StageFailed
+from shared.dev.stages import StageFailed, stage
 from shared.kafka.brokers import Brokers
+from shared.privacy.sealing import sealer
 from shared.runtime.checkout import found_services
 from shared.runtime.declared import declared
-from shared.runtime.settings import load_settings
-from shared.sinks.database import Database, Fenced, Positions
+from shared.runtime.settings import Settings, load_settings
+from shared.sinks.database import Database, Differences, Fenced, Positions
+from shared.sinks.parity import check
 from shared.sinks.process import database_of, run
 from shared.sinks.sink import Sink
 from shared.topology.topics import Topology
 
 CATCH_UP_S = 10.0  # how long a table may take to get what is committed when it is to be shown
 PAUSE_S = 0.1
+SHOWN = 10  # keys of rows that differ
 
 Joins = Callable[[], object]
 """Makes this process use the brokers of this checkout's `up`, if it runs."""
@@ -63,7 +67,43 @@ def sink_cli(join_up: Joins) -> typer.Typer:
             database.show(sink)
         print(f"{sink.name} shows {table}")
 
+    @cli.command("parity")
+    def parity_(
+        service: Service,
+        table: Annotated[str | None, typer.Argument(help="Such as accounts_v2; all by default.")] = None,
+    ) -> None:
+        """Compute tables again from their topics and compare them row by row. Exits with 1 if one differs."""
+        topology, sinks = _declared(service)
+        join_up()
+        settings = load_settings()
+        brokers, agree = Brokers(settings.bootstrap), True
+        with closing(database_of(settings)) as database:
+            for sink in [_named(table, sinks)] if table else sinks:
+                topic = sink.source.topic_in(topology)
+                _await_all(database, brokers, sink, topic)
+                found = _check(sink, topic, database, brokers, settings)
+                agree &= not found.keys
+        if not agree:
+            raise typer.Exit(1)
+
     return cli
+
+
+def _check(sink: Sink, topic: str, database: Database, brokers: Brokers, settings: Settings) -> Differences:
+    """Shows how far it is, and what it has found."""
+    with stage("parity", sink.table.name, sys.stdout) as now:
+
+        def tell(read: int, total: int) -> None:
+            now.progress(read, total, f"offsets, {read / max(now.seconds, 0.1):,.0f}/s;")
+
+        found = check(sink, topic, database, brokers, tell, sealer(settings) if sink.opens else None)
+        agree = f"{found.rows - len(found.keys):,} of {found.rows:,} rows are what it makes of {topic}"
+        now.done = agree
+        if found.keys:
+            first = ", ".join("/".join(map(str, key)) for key in found.keys[:SHOWN])
+            more = f" and {len(found.keys) - SHOWN:,} more" if len(found.keys) > SHOWN else ""
+            now.done = f"DIFFERS: {agree}; not {first}{more}"
+    return found
 
 
 def _declared(service: str) -> tuple[Topology, Sequence[Sink]]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import psycopg
 from sqlalchemy import (
+    JSON,
     BigInteger,
     Column,
     Connection,
@@ -25,11 +26,15 @@ from sqlalchemy import (
     Select,
     String,
     Table,
+    Text,
     and_,
     bindparam,
+    cast,
     create_engine,
     event,
+    except_,
     false,
+    func,
     inspect,
     select,
     text,
@@ -65,6 +70,7 @@ _POSITIONS = Table(
     Column("position", BigInteger, nullable=False),
 )
 _DELETED = "onefold_deleted"
+_EXPECTED = "onefold_expected"
 _OF_A_DATABASE = SQLAlchemyError, psycopg.Error, sqlite3.Error, OSError
 _OF_A_ROW = (
     *(psycopg.DataError, psycopg.IntegrityError),
@@ -122,6 +128,13 @@ class SinkState(NamedTuple):
     topic_id: str
     positions: Positions
     shown: bool
+
+
+class Differences(NamedTuple):
+    """rows: how many there are, or should be. keys: the primary keys of those that are wrong, missing or too many."""
+
+    rows: int
+    keys: Sequence[Values]
 
 
 class Database:
@@ -221,20 +234,49 @@ class Database:
             known, positions = connection.execute(_origin(sink)).one(), _positions(connection, sink)
             return SinkState(lease, known.topic, known.topic_id, positions, _is_shown(connection, sink))
 
+    def differences(self, sink: Sink, changes: Iterable[Changed], since: Callable[[Positions], Changed]) -> Differences:
+        """Compares the table with what these changes make, in a temporary table of the database.
+
+        since: the changes from there up to positions. They are asked for behind the lock that the sink then waits for.
+        """
+        expected = Sink(_EXPECTED, tuple(map(_plain, sink.columns)), sink.source, sink.rows)
+        own = Table(expected.table.name, MetaData(), *map(_plain, sink.columns), prefixes=["TEMPORARY"])
+        with _told(), self._engine.connect() as connection:  # that alone sees the table
+            with connection.begin():
+                own.create(connection, checkfirst=False)
+            for changed in changes:
+                with connection.begin():
+                    self._merge.stage(connection, expected, changed)
+                    self._merge.merge(connection, expected, changed)
+            with connection.begin():
+                connection.execute(select(_SINKS).where(_SINKS.c.name == sink.table.name).with_for_update())
+                changed = since(_positions(connection, sink))
+                self._merge.stage(connection, expected, changed)
+                self._merge.merge(connection, expected, changed)
+                found = _differences(connection, sink, expected)
+                own.drop(connection)
+                return found
+
     def close(self) -> None:
         self._engine.dispose()
 
     @contextmanager
     def _transaction(self, refused: type[DatabaseUnavailable] = DatabaseUnavailable) -> Iterator[Connection]:
         """refused: raised for what is wrong with a row."""
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except OnefoldError:
-            raise
-        except Exception as error:  # a value can raise anything on its way to the driver
-            cause = getattr(error, "orig", None) or error
-            raise (refused if _is_of_a_row(cause) else DatabaseUnavailable)(_reason(cause)) from error
+        with _told(refused), self._engine.begin() as connection:
+            yield connection
+
+
+@contextmanager
+def _told(refused: type[DatabaseUnavailable] = DatabaseUnavailable) -> Iterator[None]:
+    """What a database raises as DatabaseUnavailable. refused: as `_transaction` has it."""
+    try:
+        yield
+    except OnefoldError:
+        raise
+    except Exception as error:  # a value can raise anything on its way to the driver
+        cause = getattr(error, "orig", None) or error
+        raise (refused if _is_of_a_row(cause) else DatabaseUnavailable)(_reason(cause)) from error
 
 
 def _is_of_a_row(cause: Exception) -> bool:
@@ -283,6 +325,27 @@ def _fence(connection: Connection, sink: Sink, epoch: int, before: Positions) ->
 def _advance(connection: Connection, sink: Sink, partition: int, position: int) -> None:
     mine = and_(_POSITIONS.c.name == sink.table.name, _POSITIONS.c.partition == partition)
     connection.execute(update(_POSITIONS).where(mine).values(position=position))
+
+
+def _plain(column: Column[Any]) -> Column[Any]:
+    """Of the same values, in another table."""
+    return Column(column.name, column.type, primary_key=column.primary_key)
+
+
+def _differences(connection: Connection, sink: Sink, expected: Sink) -> Differences:
+    there, wanted = (select(*map(_comparable, each.table.c)) for each in (sink, expected))
+    keys: set[Values] = set()
+    for more in (except_(there, wanted), except_(wanted, there)):
+        found = more.subquery()
+        keys |= {tuple(row) for row in connection.execute(select(*(found.c[name] for name in sink.key_names)))}
+    there, wanted = (select(*(each.table.c[name] for name in sink.key_names)) for each in (sink, expected))
+    rows = connection.scalar(select(func.count()).select_from(there.union(wanted).subquery()))
+    return Differences(rows or 0, sorted(keys, key=repr))
+
+
+def _comparable(column: Column[Any]) -> Any:
+    """PostgreSQL compares no JSON."""
+    return cast(column, Text).label(column.name) if isinstance(column.type, JSON) else column
 
 
 def _view(connection: Connection, sink: Sink, create: str) -> str:

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import structlog
@@ -74,7 +73,6 @@ class Filling:
         self._bootstrap = bootstrap
         self._owner = owner
         self._lease_s = lease_s
-        self._part: Callable[[Any], Any] = attrgetter(sink.source.PART)
         self._pause_s = PAUSE_S
         self._at_most = BATCH_ROWS  # halved while one of them is refused
         self._told: set[str] = set()  # why it waits, as far as the log says
@@ -229,7 +227,7 @@ class Filling:
                 self._stand(batch, record, f"it can't be read: {reason}", error)
                 break
         if sealer is not None:
-            decoded = await self._opened(sealer, decoded)
+            decoded = await opened(self._sink, sealer, decoded)
         change, passes = self._sink.change, self._sink.source.passes
         for record, each in zip(records, decoded, strict=False):
             try:
@@ -246,16 +244,18 @@ class Filling:
         batch.bad.__cause__ = cause
         batch.beyond[record.partition] = record.offset + 1
 
-    async def _opened(self, sealer: Sealer, decoded: Sequence[Any]) -> list[Any]:
-        places = [place for place, each in enumerate(decoded) if each is not None]
-        models = await sealer.unsealed([self._part(decoded[place]) for place in places])
-        opened = [*decoded]
-        for place, model in zip(places, models, strict=True):
-            opened[place] = replace(decoded[place], **{self._sink.source.PART: model})
-        return opened
-
     def _ask(self, ask: Callable[..., A], *asked: Any) -> asyncio.Future[A]:
         return asyncio.get_running_loop().run_in_executor(self._thread, ask, *asked)
+
+
+async def opened(sink: Sink, sealer: Sealer, decoded: Sequence[Any]) -> list[Any]:
+    """What the sink's source gave, with personal text in the clear. Raises NotReady while it can't be opened."""
+    places, part = [place for place, each in enumerate(decoded) if each is not None], sink.source.PART
+    models = await sealer.unsealed([getattr(decoded[place], part) for place in places])
+    clear = [*decoded]
+    for place, model in zip(places, models, strict=True):
+        clear[place] = replace(decoded[place], **{part: model})
+    return clear
 
 
 def _frames(error: BaseException) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import create_engine, text
 from typer.testing import CliRunner, Result
 
 from shared.dev import sinks
@@ -51,7 +53,16 @@ def test_a_table_is_filled_looked_at_and_shown(
     assert filled.startswith("accounts_v1  0 offsets behind, filled by one@")
     assert filled.endswith(", shown\n")
     assert sink("show", "accounts", "accounts_v1").output == "accounts shows accounts_v1\n"
+    agrees = sink("parity", "accounts")
+    assert re.fullmatch(r"parity accounts_v1 (\d+) of \1 rows are what it makes of accounts-.*\n", agrees.output)
     process.kill()
+    engine = create_engine(f"sqlite:///{tmp_path / 'sinks.sqlite3'}")
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO accounts_v1 VALUES ('nobody', 'open', 0, 0, 1)"))
+    engine.dispose()
+    differs = sink("parity", "accounts", "accounts_v1")
+    assert differs.exit_code == 1
+    assert re.fullmatch(r"parity accounts_v1 DIFFERS: .* of accounts-\S+; not nobody \(.*\)\n", differs.output)
     log.write(100)
     monkeypatch.setattr(sinks, "CATCH_UP_S", 0.0)
     behind = sink("show", "accounts", "accounts_v1").exception
