@@ -41,11 +41,6 @@ _EDITS = (
     ("Makefile", r"(?<=help )demo ", ""),
     ("Makefile", r"^demo:.*\n(?:\t.*\n)*", ""),
     ("README.md", r"^python3 dev\.py demo\n", ""),
-    *(
-        (file, rf"^  (?:{'|'.join(SERVICES)}):.*\n(?:    .*\n)*\n?", "")
-        for file in ("compose.dev.yml", "compose.secure.yml")
-    ),
-    ("deploy/prometheus.yml", rf", (?:{'|'.join(SERVICES)})\b", ""),
     ("dev.py", _USAGE.format("demo"), ""),
     ("dev.py", _USAGE.format("failover-drill"), ""),
     ("dev.py", _USAGE.format("new-project"), ""),
@@ -53,12 +48,13 @@ _EDITS = (
     ("dev.py", r'^    "failover-drill": .*\n', ""),
     ("dev.py", r"`python3 dev\.py demo` on a fresh clone shows everything; ", ""),
     ("dev.py", r"dev\.py demo`", "dev.py test`"),
-    ("docker-compose.yml", rf"(?:^  #.*\n)?^  (?:{'|'.join(('demo', *SERVICES))}):\n(?:    .*\n)+\n?", ""),
+    ("docker-compose.yml", r"(?:^  #.*\n)?^  demo:\n(?:    .*\n)+\n?", ""),
     ("docs/deployment.md", r"^(?:docker compose run --rm demo|\| `demo` \|).*\n", ""),
     ("docs/deployment.md", r"^`tests/compose/run` proves(?:.+\n)+\n", ""),
     ("pyproject.toml", _ENTRY, ""),
     ("pyproject.toml", r'^"demo/\*" = .*\n', ""),
     ("pyproject.toml", r" # the CLI may start the demo.*", ""),
+    ("services/compose.yml", rf"^  - \"(?:{'|'.join(SERVICES)})/.*\n", ""),
     ("shared/dev/cli.py", r"(?<=import )(.*)new_project, (.*)remove_demo, ", r"\1\2"),
     ("shared/dev/cli.py", _VERB.format("demo"), ""),
     ("shared/dev/cli.py", _VERB.format("failover_drill"), ""),

@@ -1,7 +1,7 @@
 """`new-service`: copies a service of this checkout, or a pattern, with its unit tests, under another name.
 
 patterns.py says which patterns there are, nouns.py what a copy may be called, renaming.py renames it, and additions.py
-adds it to existing files. Everything is made in a folder of its own and moved into place at the end.
+says how it is run. Everything is made in a folder of its own and moved into place at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shared.dev.additions import additions, forget
+from shared.dev.additions import LIST, forget, listed, plain, with_ports
 from shared.dev.nouns import free_words, new_words, noun_of, same_words
 from shared.dev.patterns import FOLDER, PACKAGE, PATTERNS, Foreign, placed
 from shared.dev.renaming import Rename, Texts, clashes, renamed, renaming
@@ -73,12 +73,11 @@ def new_of_kind_again(root: Path, name: str, kind: str, on: Foreign | None = Non
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """files: by their paths in the checkout. like: whose entries are copied, too; None for plain ones."""
+    """files: by their paths in the checkout."""
 
     files: Mapping[str, bytes]
     folders: tuple[str, ...]
     words: Mapping[str, str]
-    like: str | None
 
 
 def _of_service(root: Path, like: str, words: Mapping[str, str]) -> _Copy:
@@ -89,7 +88,7 @@ def _of_service(root: Path, like: str, words: Mapping[str, str]) -> _Copy:
     _check_clashes(texts, rename, words, f"services/{like}")
     copies = contents | {file: text.encode() for file, text in renamed(texts, rename, root, like)}
     files = {rename(str(file.relative_to(root))): content for file, content in copies.items()}
-    return _Copy(files, tuple(map(rename, folders)), words, like)
+    return _Copy(files, tuple(map(rename, folders)), words)
 
 
 def _of_pattern(root: Path, kind: str, words: Mapping[str, str], on: Foreign | None) -> _Copy:
@@ -97,14 +96,14 @@ def _of_pattern(root: Path, kind: str, words: Mapping[str, str], on: Foreign | N
     rename = renaming((on.words if on else {}) | dict(words))
     texts = _texts({file: file.read_bytes() for file in _files(root / FOLDER / pattern)})
     _check_clashes(texts, rename, words, f"{FOLDER}/{pattern}")
-    files = dict[str, bytes]()
+    files = {path: text.encode() for path, text in plain(words[pattern]).items()}
     for file, text in texts.items():
         path = placed(str(file.relative_to(root)), pattern)
         text = on.partitioned(text) if on and file.name == "topology.py" else text
         files[rename(path)] = rename(text.replace(PACKAGE, "services.")).encode()
         if path.startswith("services/"):
             files.setdefault(rename(str(Path(path).with_name("__init__.py"))), b"")
-    return _Copy(files, tuple(f"{parent}/{words[pattern]}" for parent in ("services", "tests/unit")), words, None)
+    return _Copy(files, tuple(f"{parent}/{words[pattern]}" for parent in ("services", "tests/unit")), words)
 
 
 def _check_clashes(texts: Texts, rename: Rename, words: Mapping[str, str], where: str) -> None:
@@ -114,17 +113,21 @@ def _check_clashes(texts: Texts, rename: Rename, words: Mapping[str, str], where
 
 
 def _made(root: Path, name: str, copy: _Copy, tidy: Callable[[Path, Path, Sequence[Path]], None]) -> Created:
-    added = additions(root, copy.like, name)
+    files, texts, added = {**copy.files}, dict[Path, str](), dict[str, str]()
+    if (compose := f"services/{name}/deploy/compose.yml") in files and (root / LIST).exists():
+        composed, ports = with_ports(root, files[compose].decode())
+        files[compose], texts[root / LIST] = composed.encode(), listed(root, name)
+        added[LIST] = f"{name}, on host ports {ports}"
     (root / ".onefold").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root / ".onefold", prefix="new-service-") as folder:
         staged = Path(folder)
-        for file, content in copy.files.items():
+        for file, content in files.items():
             path = staged / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         tidy(root, staged, _files(staged))
-        _move(staged, root, copy.folders, {root / each.file: each.text for each in added})
-    return Created(copy.folders, copy.words, {each.file: each.what for each in added})
+        _move(staged, root, copy.folders, texts)
+    return Created(copy.folders, copy.words, added)
 
 
 def _texts(contents: Mapping[Path, bytes]) -> dict[Path, str]:

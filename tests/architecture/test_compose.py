@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from shared.dev.kubernetes import memory_mib
 from shared.operations.provision import load_topologies
@@ -17,22 +19,29 @@ from shared.runtime.checkout import found_services
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
-BLOCK = re.compile(
-    r"^  (?P<name>[a-z0-9-]+):\n    <<: \*worker\n    command: \[worker, (?P<service>\w+)\]\n"
-    r'    ports: \["127\.0\.0\.1:\$\{\w+_PORTS:-(?P<ports>\d+-\d+)\}:8000"\]\n',
-    re.MULTILINE,
-)
+CONTAINERS = ROOT / "deploy" / "containers.yml"
 
 
-def test_every_service_has_a_block_with_host_ports_of_its_own() -> None:
-    blocks = [match.groupdict() for match in BLOCK.finditer(COMPOSE.read_text())]
-    assert sorted(block["service"] for block in blocks) == found_services()
-    assert len({block["ports"] for block in blocks}) == len(blocks)
+def of_services(file: str) -> dict[str, dict[str, Any]]:
+    """What the files of this name say of each service."""
+    texts = (path.read_text() for path in ROOT.glob(f"services/*/deploy/{file}"))
+    return {name: block for text in texts for name, block in yaml.safe_load(text)["services"].items()}
+
+
+def test_every_service_runs_on_host_ports_of_its_own() -> None:
+    listed = yaml.safe_load((ROOT / "services" / "compose.yml").read_text())["include"]
+    assert sorted(listed) == [f"{name}/deploy/${{SERVICES_AS:-compose}}.yml" for name in found_services()]
+    blocks = of_services("compose.yml")
+    commands = {name: block["command"] for name, block in blocks.items()}
+    assert commands == {name: ["worker", name] for name in found_services()}
+    ports = [port for block in blocks.values() for port in block["ports"]]
+    assert len({re.sub(r"\w+_PORTS", "", port) for port in ports}) == len(ports) == len(blocks)
+    assert all(re.fullmatch(r"127\.0\.0\.1:\$\{\w+_PORTS:-\d+-\d+\}:8000", port) for port in ports)
 
 
 def test_every_service_signs_in_by_its_own_name() -> None:
-    users = re.findall(r"ONEFOLD_KAFKA_USER: (\w+)\}", (ROOT / "compose.secure.yml").read_text())
-    assert sorted(users) == found_services()
+    users = {name: block["environment"]["ONEFOLD_KAFKA_USER"] for name, block in of_services("secure.yml").items()}
+    assert users == {name: name for name in found_services()}
 
 
 def test_on_three_brokers_every_container_that_creates_topics_makes_three_replicas() -> None:
@@ -72,8 +81,8 @@ def test_a_stage_that_fetches_jars_has_every_module_that_it_imports(stage: str, 
 
 
 def test_compose_watch_covers_every_service() -> None:
-    watched = re.findall(r"^  (\w+):\n.*\n.*path: services/\1\}", (ROOT / "compose.dev.yml").read_text(), re.MULTILINE)
-    assert sorted(watched) == found_services()
+    watched = {name: block["develop"]["watch"] for name, block in of_services("dev.yml").items()}
+    assert watched == {name: [{"action": "rebuild", "path": ".."}] for name in found_services()}
 
 
 @pytest.mark.skipif(not shutil.which("timeout"), reason="macOS has no `timeout`; the image has one")
@@ -109,19 +118,21 @@ def test_an_image_starts_as_prod_unless_compose_says_dev() -> None:
     (_, base, settings), *others = stages
     assert "ONEFOLD_ENV=prod" in settings.split()
     assert {origin for origin, _, _ in others} <= {base, *(name for _, name, _ in others)}
-    assert "\n  environment: &environment\n    ONEFOLD_ENV: dev " in COMPOSE.read_text()
-    ours = re.findall(r"^    <<: \*(?:task|worker|spark)\n(?:    .*\n)*", COMPOSE.read_text(), re.MULTILINE)
-    assert len(ours) > len(found_services())
-    assert not [block for block in ours if "\n    environment:" in block]  # would take the place of that
+    task = yaml.safe_load(CONTAINERS.read_text())["services"]["task"]
+    assert task["environment"]["ONEFOLD_ENV"] == "dev"
+    ours = [block for block in yaml.safe_load(COMPOSE.read_text())["services"].values() if "onefold" in block["image"]]
+    assert [
+        block for block in ours if block.get("extends") != {"file": "deploy/containers.yml", "service": "task"}
+    ] == []
 
 
 def test_a_worker_that_owns_everything_stays_within_its_memory() -> None:
-    limit = int(re.findall(r"^x-worker:.*?mem_limit: (\d+)m", COMPOSE.read_text(), re.MULTILINE | re.DOTALL)[0])
-    assert limit >= max(map(memory_mib, load_topologies()), default=0)
+    worker = yaml.safe_load(CONTAINERS.read_text())["services"]["worker"]
+    assert int(worker["mem_limit"].removesuffix("m")) >= max(map(memory_mib, load_topologies()), default=0)
 
 
 def test_every_image_has_a_version() -> None:
-    files = "\n".join(file.read_text() for file in sorted(ROOT.glob("*compose*.yml")))
+    files = "\n".join(file.read_text() for file in [*ROOT.glob("*compose*.yml"), CONTAINERS])
     ours = {"onefold-worker", "onefold-demo", "onefold-mirror", "onefold-spark"}
     images = set(re.findall(r"^\s+image: (\S+)", files, re.MULTILINE)) - ours
     images |= set(re.findall(r"^FROM (\S+/\S+|\S+:\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))

@@ -41,7 +41,9 @@ def test_what_gitlab_reads_is_as_it_publishes() -> None:
 
 
 def test_compose_files_are_as_the_specification_says() -> None:
-    published("vendor.compose-spec", ROOT / "docker-compose.yml", ROOT / "compose.dev.yml")  # the others have tags
+    known = (ROOT / "docker-compose.yml", ROOT / "compose.dev.yml", ROOT / "deploy" / "containers.yml")
+    services = (*ROOT.glob("services/compose.yml"), *ROOT.glob("services/*/deploy/[cds]*.yml"))
+    published("vendor.compose-spec", *known, *services)  # the others have tags
 
 
 def test_both_hosts_run_what_the_readme_says() -> None:

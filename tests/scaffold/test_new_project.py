@@ -57,15 +57,15 @@ def test_a_new_project_is_empty_and_gets_upgrades(
     imports = re.compile(r"^(?:from|import) services\.", re.MULTILINE)  # also those of a module that a test writes
     assert [path for path, text in texts.items() if path.startswith("tests/") and imports.search(text)] == []
 
-    watched = ours.root / "compose.dev.yml"
-    assert yaml.safe_load(watched.read_text())["services"] == {}
+    listed = ours.root / "services" / "compose.yml"
+    assert yaml.safe_load(listed.read_text()) == {"include": []}
     for name, *kind in (
         ("parcels", "--kind", "aggregate"),
         ("counts", "--kind", "projection", "--on", "parcel.created"),
     ):
-        assert f"changed  docker-compose.yml: {name}" in ours.verb("new-service", name, *kind)
+        assert f"changed  services/compose.yml: {name}" in ours.verb("new-service", name, *kind)
     ours.run("git", "diff", "--check")
-    assert [*yaml.safe_load(watched.read_text())["services"]] == ["parcels", "counts"]
+    assert [each.partition("/")[0] for each in yaml.safe_load(listed.read_text())["include"]] == ["parcels", "counts"]
     commit(ours)
     before = tracked(ours)
     done = upgrade(ours.root, NEW, str(releases.root))

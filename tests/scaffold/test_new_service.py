@@ -12,7 +12,7 @@ from fastapi.routing import iter_route_contexts
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev import nouns, patterns, renaming, scaffold
-from shared.dev.additions import COMPOSE, DEV, PROMETHEUS, SECURE, forget
+from shared.dev.additions import LIST, forget
 from shared.dev.patterns import Foreign
 from shared.dev.record import recorded
 from shared.dev.replay import redo
@@ -32,8 +32,8 @@ OF_PATTERNS = {
     "projection": ("counts", "--on", "parcel.created"),
     "claim": ("emails",),
 }
+PORTS = "services/*/deploy/compose.yml"
 OPENED = Foreign("account.opened", "accounts.events.v1")
-LISTS = {COMPOSE, SECURE, DEV, PROMETHEUS}
 ALL_KINDS = pytest.mark.skipif(KINDS != NEWCOMERS, reason="the shop is removed")
 
 
@@ -68,7 +68,7 @@ def test_a_service_is_made_of_a_pattern_whose_names_it_drops_and_made_again(
     )
     assert len(ours) > 10
     assert [found for path, content in ours for found in theirs.findall(f"{path} {content.decode()}")] == []
-    assert {path for path in before if before[path] != after[path]} == {*made.additions} == LISTS
+    assert {path for path in before if before[path] != after[path]} == {*made.additions} == {LIST}
     step = {"verb": "new-service", "name": "parcels", "kind": kind}
     redo(checkout.root, step | ({"on": on.event, "topic": on.topic} if on else {}))
     assert checkout.files() == after
@@ -326,72 +326,21 @@ def test_either_every_folder_is_moved_or_none(tmp_path: Path) -> None:
     assert list((tmp_path / "root" / "services").iterdir()) == []
 
 
-COMPOSED = """\
-services:
-  accounts:
-    <<: *worker
-    command: [worker, accounts]
-    ports: ["127.0.0.1:${ACCOUNTS_PORTS:-8100-8109}:8000"]
-
-  other:
-    <<: *worker
-    command: [worker, other]
-    ports: ["127.0.0.1:${OTHER_PORTS:-8110-8119}:8000"]
-
-volumes:
-"""
-
-
-def test_a_new_service_has_a_compose_block_with_ports_of_its_own(checkout: Checkout) -> None:
-    (checkout.root / "docker-compose.yml").write_text(COMPOSED)
+def test_a_new_service_is_run_and_scraped_as_the_one_that_it_copies_on_ports_of_its_own(checkout: Checkout) -> None:
+    there, here = (checkout.root / "services" / name / "deploy" for name in ("accounts", "wallets"))
+    with (there / "compose.yml").open("a") as composed:
+        composed.write("    mem_limit: 1g\n")
+    last = max(re.findall(r"-(\d+)\}", " ".join(path.read_text() for path in checkout.root.glob(PORTS))))
+    ports = f"{int(last) + 1}-{int(last) + 10}"
+    before = checkout.files()
     made = new_service(checkout.root, "wallets", "accounts")
-    assert made.additions["docker-compose.yml"] == "wallets, on host ports 8120-8129"
-    block = COMPOSED.split("\n\n")[0].removeprefix("services:\n")
-    expected = block.replace("accounts", "wallets").replace("ACCOUNTS", "WALLETS").replace("8100-8109", "8120-8129")
-    head, tail = COMPOSED.split("\nvolumes:")
-    assert (checkout.root / "docker-compose.yml").read_text() == f"{head}\n{expected}\n\nvolumes:{tail}"
+    assert made.additions == {LIST: f"wallets, on host ports {ports}"}
+    assert {path for path, text in before.items() if checkout.files()[path] != text} == {LIST}
+    for file in there.iterdir():
+        text = file.read_text().replace("accounts", "wallets").replace("ACCOUNTS", "WALLETS")
+        assert (here / file.name).read_text() == text.replace("8100-8109", ports)
 
 
-SECURED = """\
-services:
-  accounts:
-    environment: {<<: *login, ONEFOLD_KAFKA_USER: accounts}
-    secrets: [ca, {source: accounts, target: password}]
-
-secrets:
-  ca: {file: .onefold/secrets/ca.pem}
-  accounts: {file: .onefold/secrets/passwords/accounts}
-"""
-
-
-def test_a_new_service_signs_in_with_a_password_of_its_own(checkout: Checkout) -> None:
-    secured = checkout.root / "compose.secure.yml"
-    secured.write_text(SECURED)
-    new_service(checkout.root, "wallets", "accounts")
-    services, passwords = SECURED.removeprefix("services:\n").split("\nsecrets:\n")
-    password = passwords.splitlines(keepends=True)[1].replace("accounts", "wallets")
-    assert secured.read_text() == (
-        f"services:\n{services}\n{services.replace('accounts', 'wallets')}\nsecrets:\n{passwords}{password}"
-    )
-
-
-WATCHED = """\
-services:
-  accounts:
-    develop: {watch: [{action: rebuild, path: services/accounts}]}
-"""
-
-
-def test_a_new_service_is_watched_as_the_others_are(checkout: Checkout) -> None:
-    watched = checkout.root / "compose.dev.yml"
-    watched.write_text(WATCHED)
-    new_service(checkout.root, "wallets", "accounts")
-    copy = WATCHED.removeprefix("services:\n").replace("accounts", "wallets")
-    assert watched.read_text() == f"{WATCHED}\n{copy}"
-
-
-def test_a_new_service_is_scraped_as_the_others_are(checkout: Checkout) -> None:
-    scraped = checkout.root / "deploy" / "prometheus.yml"
-    scraped.write_text("      - names: [accounts, other]\n        type: A\n")
-    new_service(checkout.root, "wallets", "accounts")
-    assert scraped.read_text() == "      - names: [accounts, other, wallets]\n        type: A\n"
+def test_a_service_that_compose_does_not_run_is_copied_as_it_is(checkout: Checkout) -> None:
+    shutil.rmtree(checkout.root / "services" / "accounts" / "deploy")
+    assert new_service(checkout.root, "wallets", "accounts").additions == {}

@@ -51,7 +51,7 @@ def test_only_what_names_data_keeps_the_old_name(cloned: Checkout) -> None:
     assert left(cloned) == []
     assert tomllib.loads((cloned.root / "pyproject.toml").read_text())["project"]["name"] == "ticket-office"
     composed = yaml.safe_load(compose.read_text())
-    assert (composed["name"], composed["x-worker"]["image"]) == ("ticket-office", "ticket-office-worker")
+    assert (composed["name"], composed["x-task"]["image"]) == ("ticket-office", "ticket-office-worker")
     assert 'PREFIX = "TICKET_OFFICE_"\n' in (cloned.root / "shared" / "runtime" / "settings.py").read_text()
     assert {path for path in before if path not in tracked(cloned)} == {"tests/scaffold/test_rename.py"}
 
