@@ -39,6 +39,27 @@ def left(checkout: Checkout) -> list[str]:
     return [line for line in found if not line.startswith(TEMPLATES_OWN)]
 
 
+def on_the_machine(checkout: Checkout) -> set[str]:
+    """The names of Compose's projects, to which containers and volumes belong, and of the images that it builds."""
+    files = [*checkout.root.glob("*compose*.yml"), *checkout.root.glob("deploy/*.yml")]
+    names = re.compile(r"^(?:name|  +image): ([\w-]+)(?: #.*)?$", re.MULTILINE)
+    return {name for file in files for name in names.findall(file.read_text())}
+
+
+def test_a_renamed_project_shares_nothing_in_compose_with_one_that_is_not(cloned: Checkout) -> None:
+    before = on_the_machine(cloned)
+    assert before >= {
+        "onefold",
+        "onefold-secure",
+        "onefold-cluster",
+        "onefold-worker",
+        "onefold-spark",
+        "onefold-mirror",
+    }
+    rename(cloned.root, "ticket-office", dry_run=False)
+    assert on_the_machine(cloned) == {name.replace("onefold", "ticket-office") for name in before}
+
+
 def test_only_what_names_data_keeps_the_old_name(cloned: Checkout) -> None:
     compose = cloned.root / "docker-compose.yml"
     compose.write_text(compose.read_text().replace("name: onefold", "name: ours"))
