@@ -1,4 +1,4 @@
-"""How Compose runs a new service and Prometheus scrapes it: by files in its folder, and a line in the team's list."""
+"""How Compose runs a new service and Prometheus scrapes it: by files in its folder, and a line in each list."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from pathlib import Path
 
 COMPOSE = "docker-compose.yml"
 LIST = "services/compose.yml"
+SCRAPED = "services/prometheus.yml"
 
 _NONE = "include: []\n"  # Compose takes no list without an entry
-_LINE = '  - "{}/deploy/${{SERVICES_AS:-compose}}.yml"\n'
+_LINES = {
+    LIST: '  - "{}/deploy/${{SERVICES_AS:-compose}}.yml"\n',
+    SCRAPED: "      - {{names: [{}], type: A, port: 8000, refresh_interval: 5s}}\n",
+}
 _PORTS = re.compile(r"(?<=_PORTS:-)(\d+)-(\d+)(?=\})")
 _PORTS_A_SERVICE = 10
 _FIRST_PORT = 8100
@@ -38,12 +42,6 @@ services:
     extends: {file: ../../../deploy/containers.yml, service: edited}
     develop: {watch: [{action: rebuild, path: ..}]}
 """,
-    "prometheus.yml": """\
-scrape_configs:
-  - job_name: SERVICE
-    dns_sd_configs: [{names: [SERVICE], type: A, port: 8000, refresh_interval: 5s}] # of all of its workers
-    relabel_configs: [{target_label: service, replacement: SERVICE}]
-""",
 }
 
 
@@ -56,9 +54,10 @@ def plain(service: str) -> dict[str, str]:
     return {f"services/{service}/deploy/{file}": of_it(text) for file, text in _PLAIN.items()}
 
 
-def listed(root: Path, service: str) -> str:
-    """The text of the list, with the service in it."""
-    return _text(root / LIST).replace(_NONE, "include:\n") + _LINE.format(service)
+def listed(root: Path, service: str) -> dict[str, str]:
+    """The texts of the lists, with the service in them, of those that there are."""
+    texts = {file: text for file in _LINES if (text := _text(root / file))}
+    return {file: text.replace(_NONE, "include:\n") + _LINES[file].format(service) for file, text in texts.items()}
 
 
 def with_ports(root: Path, compose: str) -> tuple[str, str]:
@@ -71,12 +70,13 @@ def with_ports(root: Path, compose: str) -> tuple[str, str]:
 
 
 def forget(root: Path, service: str) -> None:
-    """Removes a service, its unit tests and its line in the list, if there are any."""
+    """Removes a service, its unit tests and its lines in the lists, if there are any."""
     for folder in ("services", "tests/unit"):
         shutil.rmtree(root / folder / service, ignore_errors=True)
-    if text := _text(root / LIST):
-        left = text.replace(_LINE.format(service), "")
-        (root / LIST).write_text(re.sub(r"^include:\n\Z", _NONE, left, flags=re.MULTILINE))
+    for file, line in _LINES.items():
+        if text := _text(root / file):
+            left = text.replace(line.format(service), "")
+            (root / file).write_text(re.sub(r"^include:\n\Z", _NONE, left, flags=re.MULTILINE))
 
 
 def is_composed(root: Path, name: str) -> bool:

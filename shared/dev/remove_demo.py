@@ -55,6 +55,7 @@ _EDITS = (
     ("pyproject.toml", r'^"demo/\*" = .*\n', ""),
     ("pyproject.toml", r" # the CLI may start the demo.*", ""),
     ("services/compose.yml", rf"^  - \"(?:{'|'.join(SERVICES)})/.*\n", ""),
+    ("services/prometheus.yml", rf"^ +- \{{names: \[(?:{'|'.join(SERVICES)})\].*\n", ""),
     ("shared/dev/cli.py", r"(?<=import )(.*)new_project, (.*)remove_demo, ", r"\1\2"),
     ("shared/dev/cli.py", _VERB.format("demo"), ""),
     ("shared/dev/cli.py", _VERB.format("failover_drill"), ""),

@@ -114,10 +114,12 @@ def _check_clashes(texts: Texts, rename: Rename, words: Mapping[str, str], where
 
 def _made(root: Path, name: str, copy: _Copy, tidy: Callable[[Path, Path, Sequence[Path]], None]) -> Created:
     files, texts, added = {**copy.files}, dict[Path, str](), dict[str, str]()
-    if (compose := f"services/{name}/deploy/compose.yml") in files and (root / LIST).exists():
+    if (compose := f"services/{name}/deploy/compose.yml") in files:
         composed, ports = with_ports(root, files[compose].decode())
-        files[compose], texts[root / LIST] = composed.encode(), listed(root, name)
-        added[LIST] = f"{name}, on host ports {ports}"
+        files[compose] = composed.encode()
+        for list_, text in listed(root, name).items():
+            texts[root / list_] = text
+            added[list_] = f"{name}, on host ports {ports}" if list_ == LIST else name
     (root / ".onefold").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root / ".onefold", prefix="new-service-") as folder:
         staged = Path(folder)

@@ -12,7 +12,7 @@ from fastapi.routing import iter_route_contexts
 
 from services.accounts.topology import TOPOLOGY
 from shared.dev import nouns, patterns, renaming, scaffold
-from shared.dev.additions import LIST, forget
+from shared.dev.additions import LIST, SCRAPED, forget
 from shared.dev.patterns import Foreign
 from shared.dev.record import recorded
 from shared.dev.replay import redo
@@ -68,7 +68,7 @@ def test_a_service_is_made_of_a_pattern_whose_names_it_drops_and_made_again(
     )
     assert len(ours) > 10
     assert [found for path, content in ours for found in theirs.findall(f"{path} {content.decode()}")] == []
-    assert {path for path in before if before[path] != after[path]} == {*made.additions} == {LIST}
+    assert {path for path in before if before[path] != after[path]} == {*made.additions} == {LIST, SCRAPED}
     step = {"verb": "new-service", "name": "parcels", "kind": kind}
     redo(checkout.root, step | ({"on": on.event, "topic": on.topic} if on else {}))
     assert checkout.files() == after
@@ -334,8 +334,8 @@ def test_a_new_service_is_run_and_scraped_as_the_one_that_it_copies_on_ports_of_
     ports = f"{int(last) + 1}-{int(last) + 10}"
     before = checkout.files()
     made = new_service(checkout.root, "wallets", "accounts")
-    assert made.additions == {LIST: f"wallets, on host ports {ports}"}
-    assert {path for path, text in before.items() if checkout.files()[path] != text} == {LIST}
+    assert made.additions == {LIST: f"wallets, on host ports {ports}", SCRAPED: "wallets"}
+    assert {path for path, text in before.items() if checkout.files()[path] != text} == {LIST, SCRAPED}
     for file in there.iterdir():
         text = file.read_text().replace("accounts", "wallets").replace("ACCOUNTS", "WALLETS")
         assert (here / file.name).read_text() == text.replace("8100-8109", ports)
