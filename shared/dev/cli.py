@@ -22,6 +22,7 @@ from shared.dev import console, dead_letters, new_project, patterns, record, rem
 from shared.dev import up as local_stack
 from shared.dev.asyncapi import document_of
 from shared.dev.doctor import Diagnosis, diagnose
+from shared.dev.effects import effect_cli
 from shared.dev.environment import explain_os_error
 from shared.dev.formats import Format, shown_as
 from shared.dev.issuer import DevIssuer
@@ -76,6 +77,7 @@ _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 cli.add_typer(dead_letters.cli, name="dead-letters")
 cli.add_typer(sink_cli(lambda: _join_up()), name="sink")
+cli.add_typer(effect_cli(lambda service: _workers_of(_join_up()).get(service, ())), name="effect")
 
 
 @cli.command()

@@ -11,11 +11,12 @@ import pytest
 from typing_extensions import is_protocol
 
 import shared.domain
+import shared.effects
 import shared.service
 import shared.sinks
 import shared.topology
 
-FACADES = (shared.domain, shared.topology, shared.service, shared.sinks)
+FACADES = (shared.domain, shared.topology, shared.service, shared.sinks, shared.effects)
 EXPLAINED = re.compile(r"^(\w+) {2,}\S", re.MULTILINE)
 
 

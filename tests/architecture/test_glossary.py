@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 
 import shared.domain
+import shared.effects
 import shared.service
 import shared.sinks
 import shared.topology
 
 ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs" / "glossary.md"
-FACADES = (shared.domain, shared.topology, shared.service, shared.sinks)
+FACADES = (shared.domain, shared.topology, shared.service, shared.sinks, shared.effects)
 CODE = [path for room in ("shared", "pipelines", "bench") for path in ROOT.glob(f"{room}/**/*.py")]
 PAGES = [path for path in ROOT.glob("docs/**/*.md") if path != GLOSSARY and "adr" not in path.parts]
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[^\sA-Za-z_]")

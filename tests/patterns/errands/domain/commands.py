@@ -4,17 +4,15 @@ The runner sends AttemptErrand, SucceedErrand, FailErrand and ExpireErrand by th
 fields.
 """
 
-from typing import Literal
-
 from shared.domain import Command, Instant, Int64
 
 
 class RequestErrand(Command):
-    """Fields as in Content. target: one that effects.py declares."""
+    """Fields as in Content. Of a target that is none of TARGETS, the errand is given up, for a person to see."""
 
     TYPE = "errand.request"
 
-    target: Literal["partner", "mail"]
+    target: str
     to: str = ""
     subject: str = ""
     body: str

@@ -41,6 +41,7 @@ from tests.patterns.errands.domain.state import (
     evolve,
 )
 
+TARGETS = ("partner", "mail")  # as in effects.py
 WAITS_S = (30, 300, 1_800, *(3_600 * hours for hours in (2, 5, 10, 14, 20, 24)))
 """The waits after each failed attempt; after the last, it is given up. Nearly those that Standard Webhooks names."""
 
@@ -48,8 +49,7 @@ WAITS_S = (30, 300, 1_800, *(3_600 * hours for hours in (2, 5, 10, 14, 20, 24)))
 def decide(command: ErrandCommand, errand: Errand) -> list[ErrandEvent]:
     """The events that follow from `command`; none if it was already so, or comes too late. Raises ErrandError."""
     if isinstance(command, RequestErrand):
-        content = Content(target=command.target, to=command.to, subject=command.subject, body=command.body)
-        return [ErrandRequested(content=content)] if isinstance(errand, Absent) else []
+        return _requested(command) if isinstance(errand, Absent) else []
     if isinstance(errand, Absent):
         raise UnknownErrand(f"{type(command).__name__} refused: the errand was never requested")
     match command:
@@ -72,6 +72,12 @@ def decide(command: ErrandCommand, errand: Errand) -> list[ErrandEvent]:
             return [ErrandDone(attempt=_stuck(errand, command))]
         case _:
             assert_never(command)
+
+
+def _requested(command: RequestErrand) -> list[ErrandEvent]:
+    content = Content(target=command.target, to=command.to, subject=command.subject, body=command.body)
+    known = command.target in TARGETS
+    return [ErrandRequested(content=content), *([] if known else [ErrandGivenUp(attempt=0, reason="unknown target")])]
 
 
 def _failed(command: FailErrand) -> ErrandEvent:

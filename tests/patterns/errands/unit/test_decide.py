@@ -50,6 +50,13 @@ def test_what_is_requested_again_is_one_errand() -> None:
     given(REQUESTED, ATTEMPTED, DONE).when(REQUEST).then_nothing()
 
 
+def test_what_is_for_nobody_waits_for_a_person() -> None:
+    nobody = REQUESTED.content.model_copy(update={"target": "partnr"})
+    given().when(RequestErrand(target="partnr", body="{}")).then(
+        ErrandRequested(content=nobody), ErrandGivenUp(attempt=0, reason="unknown target")
+    )
+
+
 def test_each_attempt_is_of_one_runner() -> None:
     given(REQUESTED).when(ATTEMPT).then(ATTEMPTED)
     given(REQUESTED, ATTEMPTED).when(ATTEMPT).then_refused("errand.not_pending")

@@ -1,0 +1,166 @@
+"""The runner: finds the effects that are pending, calls, and says what came of it.
+
+It keeps nothing. What there is to do is what the service's rows say, and each attempt is asked for before its call, so
+any number of runners may run, and be killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import structlog
+from pydantic import BaseModel, Field
+
+from shared.effects.target import CallFailed, Content, Effects, Target
+from shared.http.client import AsyncClient, ClientError, Refused, Unavailable, path_of
+from shared.runtime.logs import configure_logging
+from shared.runtime.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+PAUSE_S = 0.2  # between looks at what is pending
+
+
+class Pending(BaseModel):
+    effect_id: str
+    attempt: int
+    content: Content
+
+
+class _Attempt(BaseModel):
+    attempt: int
+    repeats: bool
+
+
+class _Of(BaseModel):
+    attempt: int
+
+
+class _Fail(BaseModel):
+    attempt: int
+    reason: str
+    at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    final: bool
+
+
+def run(effects: Effects, urls: Sequence[str], token: str | Callable[[], str] | None, settings: Settings) -> None:
+    """Until SIGTERM or SIGINT. Raises ValueError for two targets of one name."""
+    configure_logging(settings)
+    targets = effects.targets()
+    names = [target.name for target in targets]
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"more than one target is called {sorted(repeated)}; fix: give one another name")
+    log.info("effects are run", path=effects.path, targets=names)
+    asyncio.run(_run(effects.path, targets, urls, token))
+
+
+async def _run(
+    path: str, targets: Sequence[Target], urls: Sequence[str], token: str | Callable[[], str] | None
+) -> None:
+    this = asyncio.current_task()
+    assert this is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, this.cancel)
+    try:
+        async with AsyncClient(urls, token=token) as service, asyncio.TaskGroup() as everything:
+            for target in targets:
+                everything.create_task(Calls(service, path, target).run())
+    except asyncio.CancelledError:
+        log.info("the runner stops; attempts without an outcome expire")
+
+
+class Calls:
+    """Those to one target."""
+
+    def __init__(self, service: AsyncClient, path: str, target: Target) -> None:
+        self._service, self._path, self._target = service, path, target
+        self._room = asyncio.Semaphore(target.at_once)
+        self._running = set[str]()
+        self._failures = 0  # in a row
+        self._told = ""
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as calls:
+            while True:
+                try:
+                    await self._begin(calls)
+                    self._told = ""
+                except ClientError as error:  # the service is away: the next look may find it again
+                    self._tell(str(error))
+                await asyncio.sleep(PAUSE_S)
+
+    async def _begin(self, calls: asyncio.TaskGroup) -> None:
+        """Begins a call for each that is pending, as soon as there is room."""
+        async for page in self._service.pages(self._path, Pending, pending_for=self._target.name):
+            for effect in page.items:
+                if effect.effect_id in self._running:
+                    continue
+                await self._room.acquire()
+                resting = self._failures >= self._target.breaks_after
+                if resting:
+                    await asyncio.sleep(self._target.rests_s)
+                self._running.add(effect.effect_id)
+                call = calls.create_task(self._call(effect))
+                if resting:
+                    await asyncio.wait([call])
+
+    async def _call(self, effect: Pending) -> None:
+        try:
+            if await self._asked(effect):
+                await self._report(effect, *await self._made(effect))
+        finally:
+            self._running.discard(effect.effect_id)
+            self._room.release()
+
+    async def _asked(self, effect: Pending) -> bool:
+        """Whether this runner may make this attempt. If that can't be found out, it is not made, and expires."""
+        try:
+            await self._service.send(
+                self._of(effect, "attempt"), _Attempt(attempt=effect.attempt, repeats=self._target.repeats)
+            )
+        except ClientError as error:
+            if not (isinstance(error, Refused) and error.code.endswith(".not_pending")):
+                self._tell(str(error))
+            return False
+        return True
+
+    async def _made(self, effect: Pending) -> tuple[str, BaseModel]:
+        """The command that says what came of the call."""
+        try:
+            async with asyncio.timeout(self._target.timeout_s):
+                await self._target.send(effect.effect_id, effect.content)
+        except Exception as error:  # whatever a target's own code raises says nothing of the effect
+            failed = error if isinstance(error, CallFailed) else None
+            reason = str(error) if failed else f"unclear: {type(error).__name__}"
+            log.warning("a call failed", target=self._target.name, effect=effect.effect_id, reason=reason)
+            if failed is None or not failed.final:
+                self._failures += 1
+            if failed is None and not self._target.repeats:
+                return "expire", _Of(attempt=effect.attempt)
+            return "fail", _Fail(attempt=effect.attempt, reason=reason, final=failed is not None and failed.final)
+        self._failures = 0
+        return "succeed", _Of(attempt=effect.attempt)
+
+    async def _report(self, effect: Pending, path: str, outcome: BaseModel) -> None:
+        """Until the service has it, as it would be called again otherwise."""
+        while True:
+            try:
+                await self._service.send(self._of(effect, path), outcome)
+                return
+            except Unavailable as error:
+                self._tell(str(error))
+            except Refused as error:
+                self._tell(str(error))
+                return
+
+    def _of(self, effect: Pending, path: str) -> str:
+        return f"{path_of(self._path, effect.effect_id)}/{path}"
+
+    def _tell(self, reason: str) -> None:
+        """Once, until it goes on."""
+        if reason != self._told:
+            log.error("effects wait for the service", target=self._target.name, reason=reason)
+        self._told = reason

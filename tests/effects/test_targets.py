@@ -1,0 +1,88 @@
+"""What targets are sent, and what their answers mean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+from pydantic import SecretStr
+
+from shared.effects import CallFailed, Content, Mail, Webhook
+from shared.effects.target import key_of
+from shared.effects.webhook import Unclear, signature
+from tests.effects.mailbox import NO_SUCH, Mailbox
+from tests.effects.receiver import SECRET
+
+
+def test_a_webhook_is_signed_as_the_reference_libraries_of_standard_webhooks_do() -> None:
+    signed = signature(SECRET, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, '{"test": 2432232314}')
+    assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+@pytest.mark.parametrize(("effect_id", "key"), [("orders:o-1/2", "orders:o-1/2"), ("ä b", "%C3%A4%20b")])
+def test_a_key_is_the_effects_id_as_a_header_may_have_it(effect_id: str, key: str) -> None:
+    assert key_of(effect_id) == key
+
+
+class Answering(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(int(self.path.removeprefix("/")))
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Answering) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+async def sent(url: str) -> object:
+    """The error, if there was one."""
+    webhook = Webhook("partner", url=url, secret=SecretStr(SECRET))
+    try:
+        await webhook.send("e-1", Content(target="partner", body="{}"))
+    except (CallFailed, Unclear) as error:
+        return error
+    finally:
+        await webhook._http.aclose()
+    return None
+
+
+@pytest.mark.parametrize("status", [200, 202, 204])
+def test_a_receiver_that_says_yes_has_it(url: str, status: int) -> None:
+    assert asyncio.run(sent(f"{url}/{status}")) is None
+
+
+@pytest.mark.parametrize(("status", "final"), [(302, False), (404, False), (429, False), (503, False), (410, True)])
+def test_a_receiver_that_says_no_has_it_not(url: str, status: int, final: bool) -> None:
+    failed = asyncio.run(sent(f"{url}/{status}"))
+    assert isinstance(failed, CallFailed)
+    assert (str(failed), failed.final) == (str(status), final)
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+def test_an_error_of_the_receiver_says_nothing_of_the_effect(url: str, status: int) -> None:
+    assert isinstance(asyncio.run(sent(f"{url}/{status}")), Unclear)
+
+
+def test_a_receiver_that_is_away_has_it_not() -> None:
+    assert str(asyncio.run(sent("http://127.0.0.1:1/200"))) == "ConnectError"
+
+
+@pytest.mark.parametrize("to", [NO_SUCH, "ann@example.org\nBcc: all@example.org"])
+def test_mail_that_can_never_be_delivered_is_refused_for_good(to: str) -> None:
+    with Mailbox() as mailbox:
+        mail = Mail("mail", host="127.0.0.1", port=mailbox.port, tls=False, sender="shop@example.org")
+        with pytest.raises(CallFailed) as failed:
+            asyncio.run(mail.send("e-1", Content(target="mail", to=to, body="hello")))
+        assert failed.value.final
+        assert mailbox.mails == []
