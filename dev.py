@@ -65,7 +65,7 @@ python3 dev.py VERB [ARGUMENTS]
            copies commands, events, timers and dead letters to a second cluster, for `rebuild SERVICE --mirrored`
   failover-drill
            loses a cluster under traffic and goes on at a second one; --purchases N
-  new-service NAME --kind aggregate|process|projection|claim
+  new-service NAME --kind aggregate|process|projection|claim|effect
            a service and its tests, of a small pattern; --on EVENT; or a copy, --like SERVICE
   new-project DIR NAME
            a project of your own: the engine with its tests, and no example

@@ -103,7 +103,7 @@ def down() -> None:
 def new_service(
     name: Annotated[str, typer.Argument(help="One lower-case word, a plural such as bookings.")],
     kind: Annotated[
-        Literal["aggregate", "process", "projection", "claim"] | None,
+        Literal["aggregate", "process", "projection", "claim", "effect"] | None,
         typer.Option(help="A small pattern to begin with."),
     ] = None,
     like: Annotated[str | None, typer.Option(help="Instead of a pattern, one of your services to copy.")] = None,
@@ -124,7 +124,7 @@ def new_service(
         of_another = {"on": told.event, "topic": told.topic, "partitions": told.partitions} if told else {}
         record.remember(CHECKOUT, "new-service", name=name, kind=kind, **of_another, singular=singular)
     else:
-        fix = "--kind aggregate, process, projection or claim; or --like SERVICE"
+        fix = "--kind aggregate, process, projection, claim or effect; or --like SERVICE"
         raise StageFailed("what kind of service is it?", fix)
     print("\n".join(f"created  {folder}" for folder in made.folders))
     print(f"renamed  {', '.join(f'{old} to {new}' for old, new in made.words.items())}")

@@ -22,6 +22,7 @@ PATTERNS = {
     "process": Noun("followups", "followup"),
     "projection": Noun("tallies", None),
     "claim": Noun("nicknames", "nickname"),
+    "effect": Noun("errands", "errand"),
 }
 _OF_OTHERS = ("process", "projection")
 

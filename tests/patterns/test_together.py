@@ -1,6 +1,6 @@
 """The patterns that `new-service --kind` copies: one makes things, one follows them up, one counts them.
 
-Of the fourth, nicknames, test_unique.py shows what it is for.
+Of nicknames, test_unique.py shows what it is for; of errands, tests/effects.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from shared.testing.conversation import Conversation
 from shared.testing.node import MemoryNode
 from shared.testing.scenario import NOON
 from shared.topology import Service, Topic
+from tests.patterns.errands.api import routes as errands_routes
+from tests.patterns.errands.service import SERVICE as ERRANDS
 from tests.patterns.followups import topology as followups
 from tests.patterns.followups.api import routes as followups_routes
 from tests.patterns.followups.domain.commands import FinishFollowup
@@ -39,6 +41,7 @@ SERVICES: dict[str, tuple[Service, Routes]] = {
     "followups": (FOLLOWUPS, followups_routes),
     "tallies": (TALLIES, tallies_routes),
     "nicknames": (NICKNAMES, nicknames_routes),
+    "errands": (ERRANDS, errands_routes),
 }
 PROCESSORS = [each for service, _ in SERVICES.values() for each in processors_of(service)]
 
@@ -63,7 +66,8 @@ def test_what_is_created_is_followed_up_and_counted() -> None:
 
 
 def test_a_process_leaves_out_nothing_that_happens_before_its_first_worker_runs() -> None:
-    assert [policy.from_start for policy in (*FOLLOWUPS.policies, *NICKNAMES.policies)] == [True, True, True]
+    policies = (*FOLLOWUPS.policies, *NICKNAMES.policies, *ERRANDS.policies)
+    assert all(policy.from_start for policy in policies)
 
 
 @pytest.mark.parametrize("name", SERVICES)

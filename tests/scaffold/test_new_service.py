@@ -31,6 +31,7 @@ OF_PATTERNS = {
     "process": ("reminders", "--on", "parcel.created"),
     "projection": ("counts", "--on", "parcel.created"),
     "claim": ("emails",),
+    "effect": ("notices",),
 }
 PORTS = "services/*/deploy/compose.yml"
 OPENED = Foreign("account.opened", "accounts.events.v1")
@@ -54,7 +55,8 @@ def test_a_copy_of_every_kind_passes_its_tests_and_every_check(checkout: Checkou
 
 
 @pytest.mark.parametrize(
-    ("kind", "on"), [("aggregate", None), ("process", OPENED), ("projection", OPENED), ("claim", None)]
+    ("kind", "on"),
+    [("aggregate", None), ("process", OPENED), ("projection", OPENED), ("claim", None), ("effect", None)],
 )
 def test_a_service_is_made_of_a_pattern_whose_names_it_drops_and_made_again(
     kind: str, on: Foreign | None, checkout: Checkout
@@ -63,9 +65,7 @@ def test_a_service_is_made_of_a_pattern_whose_names_it_drops_and_made_again(
     made = new_of_kind(checkout.root, "parcels", kind, on)
     after = checkout.files()
     ours = [item for item in after.items() if item[0].startswith(made.folders)]
-    theirs = re.compile(
-        r"tests.patterns|(?<![a-z])things?\b|tall(?:y|ies)|followup|nickname|Thing|Followup|Nickname|THING|FOLLOWUP|NICKNAME"
-    )
+    theirs = re.compile(r"tests.patterns|(?<![a-z])things?\b|tall(?:y|ies)|(?i:followup|nickname|errand)|Thing|THING")
     assert len(ours) > 10
     assert [found for path, content in ours for found in theirs.findall(f"{path} {content.decode()}")] == []
     assert {path for path in before if before[path] != after[path]} == {*made.additions} == {LIST, SCRAPED}
