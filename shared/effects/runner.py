@@ -7,6 +7,7 @@ any number of runners may run, and be killed.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-PAUSE_S = 0.2  # between looks at what is pending
+PAUSE_S = 0.5  # between looks at what is pending
 
 
 class Pending(BaseModel):
@@ -49,6 +50,7 @@ class _Fail(BaseModel):
 def run(effects: Effects, urls: Sequence[str], token: str | Callable[[], str] | None, settings: Settings) -> None:
     """Until SIGTERM or SIGINT. Raises ValueError for two targets of one name."""
     configure_logging(settings)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # else a line for each request
     targets = effects.targets()
     names = [target.name for target in targets]
     if repeated := {name for name in names if names.count(name) > 1}:

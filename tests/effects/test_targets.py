@@ -22,7 +22,7 @@ def test_a_webhook_is_signed_as_the_reference_libraries_of_standard_webhooks_do(
     assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-@pytest.mark.parametrize(("effect_id", "key"), [("orders:o-1/2", "orders:o-1/2"), ("ä b", "%C3%A4%20b")])
+@pytest.mark.parametrize(("effect_id", "key"), [("things:t-1/2", "things:t-1/2"), ("ä b", "%C3%A4%20b")])
 def test_a_key_is_the_effects_id_as_a_header_may_have_it(effect_id: str, key: str) -> None:
     assert key_of(effect_id) == key
 
