@@ -58,7 +58,8 @@ from shared.runtime.checkout import CHECKOUT, found_services
 from shared.runtime.declared import declared
 from shared.runtime.java import as_properties
 from shared.runtime.settings import Settings, load_settings
-from shared.stories.traces import as_otlp
+from shared.runtime.traces import as_otlp
+from shared.stories.traces import spans_of
 from shared.topology.topics import Topology
 
 _OF_UP = (
@@ -424,7 +425,7 @@ def story_(
     _join_up()
     story = story_of(id_, load_settings())
     if otlp is not None:
-        otlp.write_text(json.dumps(as_otlp(story)))
+        otlp.write_text(json.dumps(as_otlp(spans_of(story))))
     print(story.model_dump_json(indent=2) if as_json else "\n".join(drawn(story, sys.stdout.isatty())))
     if not story.whole:
         raise typer.Exit(1)

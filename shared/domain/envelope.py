@@ -81,6 +81,32 @@ class CommandEnvelope(Struct, Generic[C], frozen=True, kw_only=True, gc=False, f
         check_aggregate_id(self.aggregate_id)
 
 
+class Identity(Struct, frozen=True, gc=False):
+    """What any envelope says of its message beside the data: for those who follow stories."""
+
+    type: str
+    correlation_id: str
+    causation_id: str | None = None
+    command_id: str = ""
+    event_id: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.event_id or self.command_id
+
+
+_read_identity = Decoder(Identity).decode
+
+
+def identity_in(raw: bytes | None) -> Identity | None:
+    """Of a record's value; None for what is neither a command nor an event."""
+    try:
+        found = _read_identity(raw or b"")
+    except _UNREADABLE:
+        return None
+    return found if found.id else None
+
+
 class _Codec(Generic[Envelope, M]):
     """Raises ValueError for types that `check_types` refuses, or a version that cannot be upcast.
 

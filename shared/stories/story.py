@@ -11,6 +11,7 @@ from msgspec import Struct, ValidationError
 from msgspec.json import Decoder
 from pydantic import BaseModel, ConfigDict
 
+from shared.domain.envelope import Identity, identity_in
 from shared.topology.records import SourceRecord
 
 
@@ -82,20 +83,6 @@ class Story(BaseModel):
     steps: tuple[Step, ...]
 
 
-class Body(Struct, frozen=True, gc=False):
-    """What a story needs of an envelope: of a command or an event."""
-
-    type: str
-    correlation_id: str
-    causation_id: str | None = None
-    command_id: str = ""
-    event_id: str = ""
-
-    @property
-    def id(self) -> str:
-        return self.event_id or self.command_id
-
-
 class Letter(Struct, frozen=True, gc=False):
     """What a story needs of a dead letter: the parked record's place, and why it was parked, in a word."""
 
@@ -105,13 +92,13 @@ class Letter(Struct, frozen=True, gc=False):
     code: str
 
 
-_read_body, _read_letter = Decoder(Body).decode, Decoder(Letter).decode
+_read_letter = Decoder(Letter).decode
 
 
 class Told:
     """A record that belongs to a story, or seems to."""
 
-    def __init__(self, record: SourceRecord, body: Body) -> None:
+    def __init__(self, record: SourceRecord, body: Identity) -> None:
         self.record = record
         self.body = body
         self.id = body.id
@@ -129,11 +116,8 @@ class Told:
 
 def told(record: SourceRecord) -> Told | None:
     """The record, if it is a command or an event."""
-    try:
-        body = _read_body(record.value or b"")
-    except (ValidationError, ValueError):
-        return None
-    return Told(record, body) if body.id else None
+    body = identity_in(record.value)
+    return None if body is None else Told(record, body)
 
 
 def letter(record: SourceRecord) -> Letter | None:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shared.runtime.traces import as_otlp, span_id, trace_id
 from shared.stories.story import Story
-from shared.stories.traces import as_otlp, span_id, trace_id
+from shared.stories.traces import spans_of
 from tests.stories.test_tree import SHOP, steps
 
 STORY = Story(
@@ -23,7 +24,7 @@ STORY = Story(
 
 
 def spans() -> Sequence[Mapping[str, Any]]:
-    found = as_otlp(STORY)["resourceSpans"]
+    found = as_otlp(spans_of(STORY))["resourceSpans"]
     return [span for resource in found for scope in resource["scopeSpans"] for span in scope["spans"]]
 
 
@@ -53,7 +54,9 @@ def test_each_record_is_a_span_below_that_of_its_cause() -> None:
 def test_a_span_lasts_from_the_cause_to_the_record() -> None:
     (span,) = [span for span in spans() if span["name"] == "do.c2"]
     assert (span["startTimeUnixNano"], span["endTimeUnixNano"]) == ("10000000", "20000000")
-    services = [each["resource"]["attributes"][0]["value"]["stringValue"] for each in as_otlp(STORY)["resourceSpans"]]
+    services = [
+        each["resource"]["attributes"][0]["value"]["stringValue"] for each in as_otlp(spans_of(STORY))["resourceSpans"]
+    ]
     assert services == ["a", "b", "views"]
 
 
@@ -61,4 +64,4 @@ def test_keys_stay_here() -> None:
     secret = STORY.model_copy(
         update={"steps": tuple(each.model_copy(update={"key": "ann@home"}) for each in STORY.steps)}
     )
-    assert "ann@home" not in json.dumps(as_otlp(secret))
+    assert "ann@home" not in json.dumps(as_otlp(spans_of(secret)))
