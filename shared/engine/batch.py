@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from shared.domain.envelope import Identity
 from shared.domain.errors import NotReady
 from shared.domain.row import Outcome
 from shared.kafka.transactions import BY_KEY, Headers, Record
 from shared.runtime.positions import Place
+from shared.runtime.traces import Span
 from shared.tables.rows import Rows
 from shared.tables.store import StoreFailed
 from shared.topology.records import SourceRecord
@@ -41,6 +43,7 @@ class Batch:
     """Filled by the processors, committed by the engine, dropped when the commit fails.
 
     refused: what must not be tried again. last: partition and offset of the latest record that was handled.
+    repeats: how many commands were decided before. traced: records of traced stories. spans: to be told once committed.
     """
 
     def __init__(self, dead_letters: str, refused: Mapping[Handling, Refusal] = MappingProxyType({})) -> None:
@@ -51,6 +54,9 @@ class Batch:
         self.records: list[Record] = []
         self.offsets: dict[Place, int] = {}
         self.outcomes: list[tuple[str, Outcome]] = []
+        self.repeats = 0
+        self.traced: list[tuple[SourceRecord, Identity]] = []
+        self.spans: list[Span] = []
         self.count = 0
         self._begun = time.monotonic()
 

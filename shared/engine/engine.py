@@ -38,6 +38,7 @@ from shared.engine.reading import Reading
 from shared.engine.retries import OperatorRequests
 from shared.engine.sources import SourceGone
 from shared.engine.take_over import TakeOver
+from shared.engine.tracing import Tracer
 from shared.engine.versions import VersionGuard, VersionRefused
 from shared.engine.watch import Watch
 from shared.kafka.ends import LeaderEnds
@@ -47,6 +48,7 @@ from shared.kafka.transactions import TransactionalProducer, TransactionRefused
 from shared.operations.provision import TopologyMismatch
 from shared.runtime.clock import BrokersClock, brokers_clock, elapsed_s
 from shared.runtime.positions import Place
+from shared.runtime.tracing import Tracing
 from shared.tables.store import RowStore, StoreFailed
 from shared.topology.topics import Table, Topology
 
@@ -102,6 +104,7 @@ class Engine(Service):
         lease_s: float,
         clock: BrokersClock = brokers_clock,
         in_thread: InThread | None = None,
+        tracing: Tracing | None = None,
         **kwargs: Any,
     ) -> None:
         """alive: called often, while the work goes on. sign: see TakeOver. in_thread: calls what blocks, if not in a
@@ -127,7 +130,10 @@ class Engine(Service):
         self._take_over = TakeOver(holdings, offsets, producer, self.reading, version, topic_guard, ask, sign, clock)
         self._beginning = Beginning(holdings, version, self.reading.go_to)
         requests = OperatorRequests(topology, holdings.sources, new_consumer)
-        self._filling = Filling(holdings, self.reading, requests, self._pace, clock, lambda: self.has_rebalance, alive)
+        self._tracer = None if tracing is None else Tracer(tracing, topology)
+        self._filling = Filling(
+            holdings, self.reading, requests, self._pace, clock, lambda: self.has_rebalance, alive, self._tracer
+        )
         self._committer = Committer(producer, in_thread, holdings.events_written, self._committed)
         self.watch = Watch(holdings, offsets, version, topic_guard, ask)
         self.lags = Lags(holdings, LeaderEnds(new_consumer), lambda: self.membership.in_lease)
@@ -362,6 +368,8 @@ class Engine(Service):
         self._filling.committed(batch)
         self.watch.uncommitted.ended(batch.offsets)
         self.holdings.committed(batch, written)
+        if self._tracer is not None:
+            self._tracer.committed(batch, took_s)
         self._pace.pause(took_s, batch, self._filling.batch)
 
     async def _roll_back(self, aborted: Aborted) -> None:

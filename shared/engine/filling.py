@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from shared.domain.envelope import Identity
 from shared.domain.errors import REASON_MAX_CHARS
 from shared.domain.row import TOO_LARGE
 from shared.engine.batch import FULL_RECORDS, Batch, Handling, Refusal
@@ -17,6 +18,7 @@ from shared.engine.processors import Processor
 from shared.engine.reading import Reading
 from shared.engine.retries import OperatorRequests
 from shared.engine.sources import Source
+from shared.engine.tracing import Tracer
 from shared.kafka.reader import ReadRecord
 from shared.kafka.transactions import RecordTooLarge
 from shared.parking.parked import Failure, OperatorRequest
@@ -45,8 +47,10 @@ class Filling:
         clock: BrokersClock,
         is_interrupted: Callable[[], bool],
         alive: Callable[[], None],
+        tracer: Tracer | None = None,
     ) -> None:
         """is_interrupted: whether a rebalance waits. alive: called between slices, that work goes on."""
+        self._tracer = tracer
         self._clock = clock
         self.careful: set[Place] = set()
         self.heat = Heat()
@@ -143,10 +147,28 @@ class Filling:
         self.heat.note(source.place, records[chosen], len(records), alone_s, time.perf_counter() - began)
 
     def _process(self, source: Source, records: Sequence[ReadRecord], parking: Parking) -> None:
+        """Records of traced stories one by one."""
+        begin = 0
+        for index, of in () if self._tracer is None else self._tracer.traced(records):
+            self._process_together(source, records[begin:index], parking)
+            self._process_traced(source, records[index], of, parking)
+            begin = index + 1
+        self._process_together(source, records[begin:] if begin else records, parking)
+
+    def _process_together(self, source: Source, records: Sequence[ReadRecord], parking: Parking) -> None:
         if records:
             for processor in source.processors:
                 rows = self._rows_of(processor, source.place.number)
                 processor.process(source.begun(processor, records), rows, self.batch, parking)
+
+    def _process_traced(self, source: Source, record: ReadRecord, of: Identity, parking: Parking) -> None:
+        assert self._tracer is not None
+        self.batch.traced.append((record, of))
+        for processor in source.processors:
+            rows = self._rows_of(processor, source.place.number)
+            if begun := source.begun(processor, [record]):
+                with self._tracer.handling(record, of, processor, self.batch, parking):
+                    processor.process(begun, rows, self.batch, parking)
 
     def _due(self, source: Source, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
         """The records that are old enough; the reader goes back to the first that isn't and pauses until it is."""

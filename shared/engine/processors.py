@@ -12,7 +12,7 @@ import structlog
 from pydantic_core import from_json
 
 from shared.domain.decider import Decider
-from shared.domain.envelope import CommandEnvelope
+from shared.domain.envelope import CommandEnvelope, identity_in
 from shared.domain.errors import REASON_MAX_CHARS, BadMessage, RowUnreadable, Unknown, UnknownType
 from shared.domain.history_index import (
     continued,
@@ -60,9 +60,11 @@ class Processor(ABC):
     beside: other tables that it needs of the same partition, with their codecs. joined: those that it writes of them.
     writes: the topics that it writes to, except dead letters. events: the one that gets its own events, each in the
     partition of the record that led to it.
+    verb: what it does with a record, in a word.
     """
 
     name: str
+    verb: str = "handle"
     source: Topic
     table: Table | None = None
     outcomes: Table | None = None
@@ -90,6 +92,7 @@ class Processor(ABC):
                 parking.park(self.name, record, BEHIND)
             elif failure := self.attempt(record, rows, batch):
                 batch.bury(record, failure.code, failure.reason)
+                log.warning("a record is parked", code=failure.code, processor=self.name, **_told_of(record))
                 park = parking.park if self.holds_up(failure) else parking.set_aside
                 park(self.name, record, failure)
 
@@ -112,13 +115,13 @@ class Processor(ABC):
         except BadMessage as bad:
             return Failure(bad.code, bad.reason)
         except RowUnreadable as unreadable:
-            log.error("a row can't be read, so its key is parked", processor=self.name, reason=str(unreadable))
+            told = {"reason": str(unreadable), **_told_of(record)}
+            log.error("a row can't be read, so its key is parked", processor=self.name, **told)
             return Failure(unreadable.code, str(unreadable)[:REASON_MAX_CHARS])
         except WORKER_FAILURES:
             raise
         except Exception as bug:
-            place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-            log.exception("a record can't be handled: its processor failed", processor=self.name, **place)
+            log.exception("a record can't be handled: its processor failed", processor=self.name, **_told_of(record))
             return Failure(BUG, _told(bug))
         return None
 
@@ -145,6 +148,18 @@ class Processor(ABC):
     def note(self, partition: int, parking: Parking) -> None:
         """Note what rows don't tell of the records that were handled since it was last asked; here nothing."""
         return
+
+
+def _told_of(record: SourceRecord) -> dict[str, Any]:
+    """For the log: which record it is, and of which story, without its contents."""
+    found = identity_in(record.value)
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "key": (record.key or b"").decode(errors="replace"),
+        "correlation_id": found and found.correlation_id,
+    }
 
 
 def _told(bug: Exception) -> str:
@@ -185,6 +200,7 @@ class AggregateProcessor(Processor):
     operator retries it. Only what a later release may know keeps its place.
     """
 
+    verb = "decide"
     events: Topic
 
     def __init__(self, decider: Decider[Any, Any, Any], *, table: Table, events: Topic) -> None:
@@ -267,8 +283,10 @@ class AggregateProcessor(Processor):
         done = step(self.decider, row, command, max(record.offset, row.offset), decided, is_kept=is_kept)
         if not done.repeated:
             self._put(rows, command, done, record.offset, at)
-        elif not done.outcome.is_of(fingerprint(command.data, command.expected_sequence)):
-            self._lost(record, command, done.outcome, batch)
+        else:
+            batch.repeats += 1
+            if not done.outcome.is_of(fingerprint(command.data, command.expected_sequence)):
+                self._lost(record, command, done.outcome, batch)
         for event in done.events:
             batch.write(self.events.name, key, event, record.partition)
         batch.outcomes.append((command.aggregate_id, done.outcome))
@@ -344,6 +362,7 @@ Joins = Mapping[Join[Any], Sequence[Projection[Any, Any]]]
 class ProjectionProcessor(Listener):
     """Events in; the row under the record's key out, and the rows that are joined of it."""
 
+    verb = "project"
     repeatable = True
 
     def __init__(self, projection: Projection[Any, Any], joins: Joins = MappingProxyType({})) -> None:
@@ -419,6 +438,7 @@ class ProjectionProcessor(Listener):
 class HistoryIndexProcessor(Processor):
     """An aggregate's own events in; their offsets, by entry of the history index, out."""
 
+    verb = "index"
     repeatable = True
 
     def __init__(self, decider: Decider[Any, Any, Any], *, source: Topic, table: Table) -> None:
@@ -446,6 +466,8 @@ class HistoryIndexProcessor(Processor):
 class PolicyProcessor(Listener):
     """Events in; commands out, in the same transaction."""
 
+    verb = "react"
+
     def __init__(self, policy: Policy) -> None:
         self.name = policy.parked_under
         self.source = policy.source
@@ -461,6 +483,7 @@ class PolicyProcessor(Listener):
 class RekeyProcessor(Listener):
     """Events in; the same bytes out under other keys."""
 
+    verb = "rekey"
     repeatable = True
 
     def __init__(self, rekey: Rekey) -> None:
@@ -476,6 +499,8 @@ class RekeyProcessor(Listener):
 
 class PublicationProcessor(Listener):
     """Events in; public events out, in the same transaction and partition."""
+
+    verb = "publish"
 
     def __init__(self, publication: Publication) -> None:
         self.name = publication.parked_under
@@ -493,13 +518,15 @@ class PublicationProcessor(Listener):
 class TimerProcessor(Processor):
     """Records in; the same records out once they are old enough."""
 
+    verb = "delay"
+
     def __init__(self, timer: Timer) -> None:
         self.name = f"delay.{timer.source.name}"
         self.source = timer.source
         self.delay_s = timer.delay_s
         self.writes = (timer.target,)
         self._target = timer.target.name
-        self._due = timer.due
+        self.due = timer.due
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         topic = self._target if self._is_due(record) else self.source.name
@@ -507,10 +534,10 @@ class TimerProcessor(Processor):
 
     def _is_due(self, record: SourceRecord) -> bool:
         """By the log alone, so that every worker says the same. What can't be read is for the target to refuse."""
-        if self._due is None:
+        if self.due is None:
             return True
         try:
-            due = datetime.fromisoformat(from_json(record.value or b"")["data"][self._due])
+            due = datetime.fromisoformat(from_json(record.value or b"")["data"][self.due])
         except (LookupError, TypeError, ValueError):
             return True
         return due.timestamp() <= record.timestamp / 1000 + self.delay_s

@@ -31,6 +31,7 @@ from shared.kafka.transactions import TransactionalProducer, producer_id
 from shared.operations.provision import require_topics
 from shared.runtime.logs import logging_config
 from shared.runtime.settings import Principal, Settings, SettingsError
+from shared.runtime.tracing import tracing_of
 from shared.tables.store import RowStore
 from shared.topology.topics import KEPT_FOR_EVER, Table, Topology
 
@@ -101,6 +102,7 @@ class WorkerApp(faust.App):
         )
         self.topology = topology
         self.settings = settings
+        self.tracing = tracing_of(settings)
         self.processors = tuple(processors)
         self._working = wired(topology, self.processors)
         codecs = codecs_of(topology, self._working)
@@ -133,12 +135,16 @@ class WorkerApp(faust.App):
 
     async def on_start(self) -> None:
         await super().on_start()
+        if self.tracing is not None:
+            self.tracing.start()
         await self.add_runtime_dependency(self.engine)
         await self.add_runtime_dependency(self._http(self))
 
     async def on_stop(self) -> None:
         await self.engine.leave()
         await super().on_stop()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.stop)
 
     @property
     def lease_s(self) -> float:
@@ -162,6 +168,7 @@ class WorkerApp(faust.App):
             alive=lambda: keep_alive(self),
             sign=lambda place, note: sign(self, place, note),
             lease_s=self.lease_s,
+            tracing=self.tracing,
             loop=self.loop,
             beacon=self.beacon,
         )

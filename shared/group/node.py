@@ -27,6 +27,7 @@ from shared.runtime.machine import Growth, machine
 from shared.runtime.positions import Committed, Place
 from shared.runtime.settings import Settings
 from shared.runtime.status import Machine, ReplicaStatus, SourceStatus, Status, Trouble
+from shared.runtime.tracing import Tracing
 from shared.tables.feed import Feed
 from shared.tables.replicas import Replica, time_left_s
 from shared.tables.tail import Changelogs
@@ -53,6 +54,10 @@ class WorkerNode:
     @property
     def settings(self) -> Settings:
         return self._app.settings
+
+    @property
+    def tracing(self) -> Tracing | None:
+        return self._app.tracing
 
     @property
     def decider(self) -> Decider[Any, Any, Any] | None:

@@ -73,6 +73,9 @@ def create_api(node: Node, routes: Routes, page: Page | None = None) -> FastAPI:
     ProcessCollector(registry=registry)  # the process's own memory, CPU time and open files
     GCCollector(registry=registry)
 
+    if node.tracing is not None:
+        registry.register(node.tracing.spans)
+
     tokens = tokens_of(settings)
     if tokens is not None:
         age = Gauge("onefold_issuer_keys_age_seconds", "Since the issuer's keys were read last", registry=registry)
@@ -133,7 +136,7 @@ def _protect(api: FastAPI, tokens: PeerTokens, buckets: Buckets, metrics: Reques
     api.add_middleware(OneFraming)  # outside all that answers and keeps the connection
     docs = frozenset({"/docs"}) if dev else frozenset()
     api.add_middleware(SecureHeaders, secure=not dev, docs=docs, page=f"{PAGE}/")
-    api.add_middleware(Measured, metrics=metrics)
+    api.add_middleware(Measured, metrics=metrics, logs=settings.access_log == "on")
     api.add_middleware(SentPath)
     api.add_middleware(Heads)
 

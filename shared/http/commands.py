@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
+from secrets import token_hex
 from typing import Annotated, Any, cast
 from urllib.parse import quote
 from uuid import uuid4
@@ -26,6 +27,7 @@ from shared.domain.row import Outcome, Row
 from shared.domain.step import fingerprint
 from shared.domain.times import CLOCKS_DIFFER
 from shared.http.auth import OwnRows, caller_of, own_rows
+from shared.http.metrics import CORRELATION_ID
 from shared.http.node import Node
 from shared.http.paths import LEGAL_ID, UNESCAPED, Segment
 from shared.http.peers import Peers
@@ -36,6 +38,8 @@ from shared.privacy.persons import Forgotten, check_person_keys
 from shared.privacy.sealing import sealer
 from shared.runtime.clock import brokers_clock
 from shared.runtime.positions import Place, format_positions
+from shared.runtime.traces import SERVER, Span, link_to, span_id, trace_id
+from shared.runtime.tracing import Tracing
 from shared.topology.topics import Table, outcomes_of
 
 DEFAULT_WAIT_S = 10.0
@@ -220,6 +224,39 @@ async def _given(answer: Response) -> Response:
     return answer
 
 
+async def _traced(
+    tracing: Tracing,
+    service: str,
+    request: Request,
+    envelope: CommandEnvelope[Any],
+    begin_ns: int,
+    answering: Answering,
+) -> Response:
+    """The answer, with a span of the request below the command's: its own would have no parent in its story."""
+    attributes = {"http.request.method": request.method, "http.route": request.scope["route"].path}
+    span = Span(
+        service=service,
+        trace=trace_id(envelope.correlation_id),
+        id=token_hex(8),  # of what is not in the log, and never told again
+        parent=span_id(envelope.command_id),
+        name=" ".join(attributes.values()),
+        kind=SERVER,
+        begin_ns=begin_ns,
+        end_ns=begin_ns,
+        attributes=attributes,
+        error="not answered",
+        link=link_to(request.headers.get("traceparent")),
+        worker=tracing.worker,
+    )
+    try:
+        answer = await answering()
+        told = attributes | {"http.response.status_code": answer.status_code}
+        span = span._replace(attributes=told, error=str(answer.status_code) if answer.status_code >= 500 else "")
+        return answer
+    finally:
+        tracing.tell([span._replace(end_ns=int(brokers_clock.now() * 1e9))])
+
+
 class Commands:
     """Takes commands for aggregates of one kind; the worker that owns the key appends and answers."""
 
@@ -240,6 +277,7 @@ class Commands:
     async def submit(self, request: Request, aggregate_id: str, command: Command, headers: CommandHeaders) -> Response:
         """201 with the new sequence, 409 or 412 when refused, 500 when it met a bug, 202 when not decided in time."""
         _check_said_once(request)
+        request.scope[CORRELATION_ID] = headers.key
         own, owner = own_rows(request), self.owner(check_aggregate_id(aggregate_id))
         _check_command(own, command)
         if owner != self.url:
@@ -263,6 +301,7 @@ class Commands:
 
         Raises what the command is refused for before it is in the log, and NotReady if this worker is not the owner.
         """
+        begin_ns = int(brokers_clock.now() * 1e9)
         key = aggregate_id.encode()
         partition = self._node.partition(key)
         if not self._serves(partition):
@@ -282,7 +321,11 @@ class Commands:
             correlation_id=headers.key,
             expected_sequence=headers.expected_sequence,
         )
-        return partial(self._appended, envelope, partition, headers, *self._checked(envelope))
+        answering = partial(self._appended, envelope, partition, headers, *self._checked(envelope))
+        tracing = self._node.tracing
+        if tracing is None or not tracing.takes(envelope.correlation_id):
+            return answering
+        return partial(_traced, tracing, self._node.topology.service, request, envelope, begin_ns, answering)
 
     async def _appended(
         self, envelope: CommandEnvelope[Any], partition: int, headers: CommandHeaders, value: bytes, digest: str

@@ -6,14 +6,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 
+import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shared.http.health import PROBES
 from shared.runtime.status import Machine, ReplicaStatus, SourceStatus, Status, Trouble
 
+log = structlog.get_logger(__name__)
+
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+CORRELATION_ID = "correlation_id"  # in the scope of a request with one command
+_BY_THE_CLOCK = PROBES | {"/metrics"}
 _NO_ROUTE = "none"  # never the path itself: made-up paths would fill the memory
 
 
@@ -48,9 +54,11 @@ class RequestMetrics:
 class Measured:
     """ASGI middleware around the router and everything that answers in its place."""
 
-    def __init__(self, app: ASGIApp, metrics: RequestMetrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: RequestMetrics, *, logs: bool = False) -> None:
+        """logs: whether it also logs each request, but those that come by the clock."""
         self.app = app
         self.metrics = metrics
+        self.logs = logs
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -68,9 +76,18 @@ class Measured:
             with self.metrics.in_progress.track_inprogress():
                 await self.app(scope, receive, noted)
         finally:
+            took_s = time.perf_counter() - began
             method, route = _method(scope), getattr(scope.get("route"), "path", _NO_ROUTE)
             self.metrics.requests(method, route, status).inc()
-            self.metrics.seconds(method, route).observe(time.perf_counter() - began)
+            self.metrics.seconds(method, route).observe(took_s)
+            if self.logs and route not in _BY_THE_CLOCK:
+                _log(scope, method, status, took_s)
+
+
+def _log(scope: Scope, method: str, status: int, took_s: float) -> None:
+    """Without the query and the body, which may tell more than which row it was."""
+    told = {"method": method, "path": scope["path"], "status": status, "took_ms": round(took_s * 1000, 1)}
+    log.info("request", **told, **{name: scope[name] for name in (CORRELATION_ID,) if name in scope})
 
 
 def _method(scope: Scope) -> str:

@@ -17,6 +17,7 @@ from shared.privacy.sealing import Sealer, sealer
 from shared.runtime.positions import Committed, Place
 from shared.runtime.settings import Settings
 from shared.runtime.status import Status
+from shared.runtime.tracing import Tracing
 from shared.tables.feed import Feed
 from shared.topology.topics import Table, Topic, Topology
 
@@ -53,6 +54,10 @@ class Node(Protocol):
     def topology(self) -> Topology: ...
     @property
     def settings(self) -> Settings: ...
+    @property
+    def tracing(self) -> Tracing | None:
+        """None where nothing is traced."""
+
     @property
     def decider(self) -> Decider[Any, Any, Any] | None:
         """Of the service's aggregate; None where it has none."""

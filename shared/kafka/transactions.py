@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -57,6 +58,12 @@ BY_KEY = -1  # librdkafka's "no partition given": murmur2 of the key chooses it
 Headers = tuple[tuple[str, bytes], ...]
 
 
+Note = Callable[[int, int, int], None]
+"""Is told partition, offset and the broker's time in ms, in the producer's thread, of a record that is written, though
+its transaction may still fail.
+"""
+
+
 class Record(Struct, frozen=True, gc=False):
     """One record to write."""
 
@@ -65,6 +72,7 @@ class Record(Struct, frozen=True, gc=False):
     value: bytes | None
     partition: int = BY_KEY
     headers: Headers = ()
+    note: Note | None = None
 
 
 class TransactionAborted(Exception):
@@ -266,7 +274,10 @@ def _produce(producer: Producer, records: Sequence[Record], last: _LastDeliverie
         more: dict[str, Any] = {"headers": [*record.headers]} if record.headers else {}
         while True:
             try:
-                if index in reported:
+                if record.note is not None:
+                    noted = partial(_noted, last, record.note)
+                    produce(record.topic, record.value, record.key, record.partition, on_delivery=noted, **more)
+                elif index in reported:
                     produce(record.topic, record.value, record.key, record.partition, on_delivery=last, **more)
                 else:
                     produce(record.topic, record.value, record.key, record.partition, **more)
@@ -282,6 +293,13 @@ def _produce(producer: Producer, records: Sequence[Record], last: _LastDeliverie
                 else:  # librdkafka knows the topic already, and refuses this record at once
                     last.fail(failure.args[0], record.topic, record.partition, record.key, record.value)
                 raise KafkaException(last.error or failure.args[0]) from failure
+
+
+def _noted(last: _LastDeliveries, note: Note, error: KafkaError | None, message: Message) -> None:
+    last(error, message)
+    partition, offset = message.partition(), message.offset()
+    if error is None and partition is not None and offset is not None:
+        note(partition, offset, message.timestamp()[1])
 
 
 def _send_offsets(producer: Producer, offsets: Mapping[Place, int], member: bytes) -> None:

@@ -214,7 +214,19 @@ class Settings(BaseSettings):
         Literal["auto", "console", "json"],
         Field(description="console, json, or auto: console in a terminal and json elsewhere"),
     ] = "auto"
-
+    access_log: Annotated[
+        Literal["off", "on"], Field(description="on logs every request that is answered, but probes and scrapes")
+    ] = "off"
+    otlp: Annotated[
+        str | None,
+        Field(
+            pattern=r"^https?://[^\s/@]+/\S*$",
+            description="where an OpenTelemetry collector takes traces, such as http://127.0.0.1:4318/v1/traces",
+        ),
+    ] = None
+    traces: Annotated[
+        float, Field(ge=0, le=1, description="the share of stories that are traced, 0 to 1, if there is a collector")
+    ] = 0.01
     failpoint: Annotated[
         str | None, Field(pattern=failpoints.PATTERN, description="step:kill or stop:times, for tests in dev")
     ] = None

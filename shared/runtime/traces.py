@@ -18,7 +18,8 @@ from shared.domain.envelope import Identity
 INTERNAL, SERVER, PRODUCER, CONSUMER = 1, 2, 4, 5  # the kinds of spans, by OTLP's numbers
 MILLISECOND = 1_000_000
 
-_TRACE_BYTES, _SPAN_BYTES = 16, 8
+_TRACE_BYTES, _SPAN_BYTES, _BOUND_BYTES = 16, 8, 8
+_ABOVE_ALL = b"\xff" * (_BOUND_BYTES + 1)
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 
 Attributes = Mapping[str, str | int]
@@ -56,15 +57,14 @@ def span_id(message_id: str) -> str:
     return blake2b(message_id.encode(), digest_size=_SPAN_BYTES).hexdigest()
 
 
-def bound_of(share: float) -> int:
+def bound_of(share: float) -> bytes:
     """For `is_below`: by it, OpenTelemetry's own samplers by trace id take the same share, and the same traces."""
-    return round(share * 2**64)
+    return _ABOVE_ALL if share >= 1 else round(share * 2**64).to_bytes(_BOUND_BYTES, "big")
 
 
-def is_below(correlation_id: str, bound: int) -> bool:
+def is_below(correlation_id: str, bound: bytes) -> bool:
     """Whether the story is traced: every worker says the same of it."""
-    digest = blake2b(correlation_id.encode(), digest_size=_TRACE_BYTES).digest()
-    return int.from_bytes(digest[8:], "big") < bound
+    return blake2b(correlation_id.encode(), digest_size=_TRACE_BYTES).digest()[-_BOUND_BYTES:] < bound
 
 
 def of_record(of: Identity, place: tuple[str, int, int], at_ns: int, waited_ns: int, *, is_copy: bool) -> Span:

@@ -59,6 +59,7 @@ class MemoryNode:
         """
         self.topology = topology
         self.decider = decider_of(processors)
+        self.tracing = None
         self.settings = settings or Settings(data_dir=Path(gettempdir(), f"onefold-{uuid4()}"))
         self.refuses: set[int] = set()
         """Partitions that nobody owns."""
