@@ -26,7 +26,7 @@ from typing import Any
 
 import pyarrow as pa
 from msgspec import structs
-from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import from_json, to_json
 from pyspark.errors import AnalysisException, PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -47,7 +47,7 @@ from pipelines.sources import Flow
 from shared.domain.envelope import EventCodec
 from shared.domain.errors import BadMessage, OnefoldError, first_problem
 from shared.domain.ids import check_aggregate_id, derived_id
-from shared.domain.message import Event
+from shared.domain.message import Message
 from shared.domain.personal import personal_fields
 from shared.domain.row import Row
 from shared.kafka.brokers import Brokers, GroupIsLive
@@ -56,15 +56,18 @@ from shared.kafka.murmur2 import partition_of
 _EVENTS = "partition int, key binary, sequence long, nth int, value binary, reason string"
 _REASONS = "key binary, sequence long, nth int, reason string"
 _RECORDS = "partition int, key binary, value binary"
-_KEY, _AT, _SOURCE, _NTH, _WRONG, _PLACE = "__key", "__at", "__source", "nth", "__wrong", "__place"  # own columns
+_KEY, _ID, _SOURCE, _NTH, _WRONG = "__key", "__id", "__source", "nth", "__wrong"  # own columns
+_PLACE = "__place"  # of a value of `order`, with its number
 _VALUE = "value"  # of what was tried
 _DESCENDS = re.compile(r"(.+?)((?:\s+(?:ASC|DESC))?(?:\s+NULLS\s+(?:FIRST|LAST))?)\s*", re.IGNORECASE | re.DOTALL)
 _DAY = r"^\s*\d{4}-\d{1,2}-\d{1,2}"
 _SHOWN = 10  # events of a trial, and reasons
+_MESSAGE = ("type", "version", "data", "of")
+INVALID = "row.invalid"  # the code of a row that could not become what the mapping says
 _UNMARKED, _MARKED = '"causation_id":null,"data":', '"causation_id":null,"historical":true,"data":'
 _DELIVERY_TIMEOUT_MS = 3_600_000  # two minutes by default: then a record is left out, and later ones are written
-_STRICT = {"spark.sql.ansi.enabled": "true"}  # what does not fit, or cannot be cast, fails: see `_tried`
-_APART = {
+STRICT = {"spark.sql.ansi.enabled": "true"}  # what does not fit, or cannot be cast, fails: see `_tried`
+APART = {
     # what two expressions share would be computed before both of them, and fail outside of both
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.decimalOperations.allowPrecisionLoss": "false",  # too many digits fail, too, instead of being rounded
@@ -79,6 +82,13 @@ class BadMapping(OnefoldError):
     """
 
 
+class NoRejects(OnefoldError):
+    """The folder holds no rejected rows.
+
+    Operator action: name the folder that `backfill --rejects` named.
+    """
+
+
 class NotBegun(OnefoldError):
     """The group has no position: this version's tables were not filled from history yet, and a rebuild folds all
     events; or the service has policies, and its workers would take the position for one that brokers have forgotten.
@@ -88,29 +98,55 @@ class NotBegun(OnefoldError):
 
 
 class Rule(BaseModel):
-    """An event for every row for which `where` holds. where and the values of data: Spark SQL over the row's columns
-    and `nth`, the row's number within its aggregate, from 1."""
+    """An event, or a command, for every row for which `where` holds. where, at and the values of data: Spark SQL over
+    the row's columns and `nth`, the row's number within its aggregate, from 1. at: when it happened, by default as the
+    row did."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     type: str
     version: int = 1
     where: str = "true"
+    at: str | None = None
     data: dict[str, str] = {}
 
 
 class RowMapping(Reading):
-    """key: the aggregate's id; at: when it happened (UTC); order: of an aggregate's rows; where: which rows to take.
-    All of them Spark SQL.
+    """key: the aggregate's id; at: when it happened (UTC); order: of an aggregate's rows; where: which rows to take;
+    id: tells a row from others of its aggregate, so that none is sent twice as commands. All of them Spark SQL.
 
-    A row's events are those of the rules that hold for it, in their order.
+    A row's events or commands are those of the rules that hold for it, in their order.
     """
 
     key: str
-    at: str
+    at: str | None = None
     order: tuple[str, ...]
     where: str = "true"
-    events: tuple[Rule, ...]
+    id: str | None = None
+    events: tuple[Rule, ...] = ()
+    commands: tuple[Rule, ...] = ()
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        return self.events or self.commands
+
+    @property
+    def moments(self) -> list[str]:
+        """Of the rules, in their order."""
+        return [rule.at or self.at or "" for rule in self.rules]
+
+    @model_validator(mode="after")
+    def _is_of_one_kind(self) -> RowMapping:
+        if bool(self.events) == bool(self.commands):
+            raise ValueError("rows become either events or commands; fix: name [[events]], or [[commands]]")
+        if self.commands and self.id is None:
+            fix = 'say which columns tell a row of an aggregate from its others, as id = "order_id"'
+            raise ValueError(f"[[commands]] need an `id`, by which a row that comes again is known; fix: {fix}")
+        if self.events and self.id is not None:
+            raise ValueError("[[events]] are known by their number; fix: remove `id`, or name [[commands]]")
+        if not all(self.moments):
+            raise ValueError(f"{self.rules[self.moments.index('')].type} has no `at`; fix: say when it happened")
+        return self
 
 
 def read_mapping(file: Path) -> RowMapping:
@@ -168,15 +204,46 @@ class Trial:
     unused: list[str]
 
 
-def _reasons_in(rejected: DataFrame) -> tuple[Reason, ...]:
-    each_reason = rejected.where("own").groupBy("reason")
-    counted = each_reason.agg(F.count(F.lit(1)).alias("rows"), F.min("source").alias("example"))
-    found = counted.orderBy(F.desc("rows"), "reason").limit(_SHOWN).collect()
-    return tuple(Reason(each.rows, each.reason, each.example) for each in found)
+def reasons_in(rejected: DataFrame) -> tuple[Reason, ...]:
+    """The most frequent ones. Refusals are counted by their code: what `decide` says of each may name its values."""
+    by = F.when(F.col("code") == INVALID, F.col("reason")).otherwise(F.col("code"))
+    each_reason = rejected.where("own").groupBy(by.alias("by"))
+    first = F.min(F.struct("source", "reason", "code")).alias("first")
+    found = each_reason.agg(F.count(F.lit(1)).alias("rows"), first).orderBy(F.desc("rows"), "by").limit(_SHOWN)
+    return tuple(Reason(each.rows, _told(each.first), each.first.source) for each in found.collect())
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class Rejects:
+    """Of one reason: how many rows are wrong, the first of them, and how many others went with them."""
+
+    reason: str
+    rows: int
+    others: int
+    examples: tuple[str, ...]
+
+
+def rejects_in(spark: SparkSession, folder: str, examples: int) -> list[Rejects]:
+    """All reasons in the table that a run wrote there, the most frequent first."""
+    rejected = spark.read.format("delta").load(folder)
+    code = F.col("code") if "code" in rejected.columns else F.lit(INVALID)  # releases before wrote none
+    reason = F.when(code == INVALID, F.col("reason")).otherwise(F.concat_ws(": ", code, "reason"))
+    order = Window.partitionBy("said").orderBy(F.desc("own"), "source")
+    each = rejected.select("source", "own", reason.alias("said")).withColumn("n", F.row_number().over(order))
+    first = F.sort_array(F.collect_list(F.when(F.col("own") & (F.col("n") <= examples), F.col("source"))))
+    own = F.count_if("own").alias("own")
+    found = each.groupBy("said").agg(own, F.count_if(~F.col("own")).alias("others"), first.alias("first"))
+    ordered = found.orderBy(F.desc("own"), F.desc("others"), "said").collect()
+    return [Rejects(row.said, row.own, row.others, tuple(row["first"])) for row in ordered]
+
+
+def _told(rejected: Any) -> str:
+    reason: str = rejected.reason
+    return reason if rejected.code == INVALID else f"{rejected.code}: {reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
     """numbered: the rows that are taken. good: their events, but those of rejected aggregates."""
 
     numbered: DataFrame
@@ -185,12 +252,12 @@ class _Judged:
 
     @property
     def missing(self) -> DataFrame:
-        return self.good.where("known IS NULL").select("partition", "key", "value", "sequence")
+        return self.good.where("known IS NULL")
 
     def entered(self, rows: DataFrame) -> Entered:
         written, left_out = self.missing.count(), rows.count() - self.numbered.count()
         known = self.good.count() - written
-        return Entered(written, known, self.rejected.count(), left_out, _reasons_in(self.rejected))
+        return Entered(written, known, self.rejected.count(), left_out, reasons_in(self.rejected))
 
 
 class Backfill:
@@ -214,8 +281,8 @@ class Backfill:
         self._archive = archive
 
     def run(self, rows: DataFrame, rejects: str) -> Entered:
-        """rejects: folder of a Delta table that is replaced: (key, source: the row as JSON, reason, own: whether the
-        row itself is wrong, or another one of its aggregate).
+        """rejects: folder of a Delta table that is replaced: (key, source: the row as JSON, reason, code, own: whether
+        the row itself is wrong, or another one of its aggregate).
 
         Raises BadMapping, GroupIsLive, NotBegun, FolderNotShared, HistoryIncomplete or BrokersUnavailable.
         """
@@ -224,10 +291,9 @@ class Backfill:
         group = self._table.topology.group
         before = self._brokers.positions(group)
         refuse_unshared(self._spark, rejects)
-        with _set(self._spark, _APART):
+        with having(self._spark, APART):
             judged = self._judged(rows)
-            table = judged.rejected.write.format("delta").mode("overwrite")
-            table.option("overwriteSchema", "true").save(rejects)  # a former version's may have other columns
+            write_rejects(judged.rejected, rejects)
             entered = judged.entered(rows)
             self._refuse_workers()  # again: some time has passed
             try:
@@ -246,14 +312,14 @@ class Backfill:
     def try_out(self, rows: DataFrame) -> Trial:
         """What `run` would do; writes nothing, and workers may run. Raises BadMapping or HistoryIncomplete."""
         self._refuse_mapping(rows)
-        with _set(self._spark, _APART):
+        with having(self._spark, APART):
             judged = self._judged(rows)
             first = judged.missing.orderBy("key", "sequence").limit(_SHOWN).collect()
             events = [bytes(event.value).decode() for event in first]
             return Trial(judged.entered(rows), events, self._unused(rows))
 
-    def _judged(self, rows: DataFrame) -> _Judged:
-        with _set(self._spark, _STRICT):
+    def _judged(self, rows: DataFrame) -> Judged:
+        with having(self._spark, STRICT):
             numbered = self._numbered(rows).cache()
             encoded = self._events(numbered)
         events = encoded.join(self._known(), ["key", "sequence"], "left").cache()
@@ -262,14 +328,14 @@ class Backfill:
         keyed = numbered.select(F.col(_KEY).alias("key"), F.col(_SOURCE).alias("source"), _NTH)
         each = keyed.join(firsts, "key").join(reasons, ["key", _NTH], "left")
         told = F.coalesce("reason", "first").alias("reason"), F.col("reason").isNotNull().alias("own")
-        rejected = each.select("key", "source", *told)
-        return _Judged(numbered, events.join(reasons.select("key"), "key", "left_anti"), rejected)
+        rejected = each.select("key", "source", *told, F.lit(INVALID).alias("code"))
+        return Judged(numbered, events.join(reasons.select("key"), "key", "left_anti"), rejected)
 
     def _unused(self, rows: DataFrame) -> list[str]:
         mapping = self._mapping
-        of_rules = (value for rule in mapping.events for value in (rule.where, *rule.data.values()))
-        of_rows = mapping.key, mapping.at, mapping.where, *map(_without_direction, mapping.order)
-        used = [F.expr(value) for value in (*of_rows, *of_rules)]
+        of_rules = (value for rule in mapping.rules for value in (rule.where, *rule.data.values()))
+        of_rows = mapping.key, *mapping.moments, mapping.where, *map(_without_direction, mapping.order)
+        used = [F.expr(value) for value in (*of_rows, *of_rules, *filter(None, [mapping.id]))]
 
         def is_used(name: str) -> bool:
             try:
@@ -278,16 +344,24 @@ class Backfill:
                 return True
             return False
 
-        with _set(self._spark, _STRICT):
+        with having(self._spark, STRICT):
             return [name for name in rows.columns if name != PROBLEM and not is_used(name)]
 
     def _refuse_mapping(self, rows: DataFrame) -> None:
         _refuse_ending(self._table)
+        self._refuse_expressions(rows, self._table.pure.events)
+
+    def _refuse_expressions(self, rows: DataFrame, messages: Iterable[type[Message]]) -> None:
+        """Raises BadMapping. messages: what the rules make."""
+        mapping = self._mapping
         _refuse_own_names(rows.columns)
-        _refuse_fields(self._mapping.events, self._table.pure.events)
-        with _set(self._spark, _STRICT):
-            _refuse_float(rows, self._mapping.key)
-            _refuse_no_time(rows, self._mapping.at)
+        _refuse_fields(mapping.rules, messages)
+        with having(self._spark, STRICT):
+            for what, value in (("key", mapping.key), ("id", mapping.id)):
+                if value is not None:
+                    _refuse_float(rows, what, value)
+            for at in dict.fromkeys(mapping.moments):
+                _refuse_no_time(rows, at)
 
     def _refuse_workers(self) -> None:
         """Those of former versions, too: they have no rows of the imported keys, and would number events from 1."""
@@ -305,17 +379,22 @@ class Backfill:
         problem = [F.col(PROBLEM)] if PROBLEM in rows.columns else []
         source = F.to_json(F.struct(*map(_column, names), *(each["texts"].alias(PROBLEM) for each in problem)), _TIME)
         mapping = self._mapping
-        key, at = _tried(F.expr(mapping.key).cast("string")), _tried(_time(rows, mapping.at))[_VALUE]
+        key, id_ = (_tried(F.expr(value).cast("string")) for value in (mapping.key, mapping.id or "''"))
         taken = _tried(F.expr(mapping.where))
         places = {f"{_PLACE}{n}": _tried(F.expr(_without_direction(order))) for n, order in enumerate(mapping.order)}
-        readable = F.when(F.year(at).between(MINYEAR, MAXYEAR), at)  # by Python, which Spark's range exceeds
         wrong = F.coalesce(
             *(each["why"] for each in problem),
             _failure(key, "`key`"),
+            *_doubts(id_, "`id`", "so that nothing tells the row from others"),
             *_doubts(taken, "`where`"),
             *(_failure(place, "`order`") for place in places.values()),
         )
-        own = {_SOURCE: source, _AT: readable, _KEY: F.coalesce(key[_VALUE], F.lit("")).cast("binary"), _WRONG: wrong}
+        own = {
+            _SOURCE: source,
+            _KEY: F.coalesce(key[_VALUE], F.lit("")).cast("binary"),
+            _ID: id_[_VALUE],
+            _WRONG: wrong,
+        }
         chosen = rows.where(F.coalesce(taken[_VALUE], F.lit(True))).withColumns(own | places)
         directions = (_DESCENDS.fullmatch(order)[2] for order in mapping.order)  # type: ignore[index]
         ordered = [f"{place}.{_VALUE}{direction}" for place, direction in zip(places, directions, strict=True)]
@@ -324,15 +403,23 @@ class Backfill:
         number = F.expr(f"row_number() OVER (PARTITION BY {_KEY} ORDER BY {order})")
         return chosen.withColumn(_NTH, number).drop(*places)
 
+    def _made(self, rows: DataFrame) -> DataFrame:
+        """What the rules make of each row, one row if nothing: key, nth, id, wrong, at, number within the key, type,
+        version, data, of: which of the rules of its type it is of, from 0."""
+        types = [rule.type for rule in self._mapping.rules]
+        each_of = (types[:n].count(type_) for n, type_ in enumerate(types))
+        times = (_readable(_time(rows, at)) for at in self._mapping.moments)
+        rules = F.array_compact(F.array(*map(_event, self._mapping.rules, times, each_of)))
+        each = rows.select(_KEY, _NTH, _ID, _WRONG, F.posexplode_outer(rules).alias("rule", "event"))
+        number = F.row_number().over(Window.partitionBy(_KEY).orderBy(_NTH, "rule")).cast("long").alias("number")
+        wrong = F.coalesce(_WRONG, "event.wrong").alias("wrong")
+        return each.select(_KEY, _NTH, _ID, wrong, "event.at", number, *(f"event.{name}" for name in _MESSAGE))
+
     def _events(self, rows: DataFrame) -> DataFrame:
         """_EVENTS, numbered as they will be in the topic."""
-        rules = F.array_compact(F.array(*map(_event, self._mapping.events)))
-        each = rows.select(_KEY, _AT, _NTH, _WRONG, F.posexplode_outer(rules).alias("rule", "event"))
-        number = F.row_number().over(Window.partitionBy(_KEY).orderBy(_NTH, "rule")).cast("long")
         encode = partial(_encode, self._table.package, self._table.table.name, self._table.topology.partitions)
-        wrong = F.coalesce(_WRONG, "event.wrong").alias("wrong")
-        event = "event.type", "event.version", "event.data"
-        return each.select(_KEY, _NTH, wrong, _AT, number, *event).mapInArrow(encode, _EVENTS)
+        made = self._made(rows).select(_KEY, _NTH, "wrong", "at", "number", *_MESSAGE[:3])
+        return made.mapInArrow(encode, _EVENTS)
 
     def _unfoldable(self, events: DataFrame) -> DataFrame:
         """_REASONS of the keys that would have events, but no row."""
@@ -368,7 +455,7 @@ class Backfill:
 
 
 @contextmanager
-def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def having(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     before = {name: spark.conf.get(name) for name in settings}
     try:
         for name, value in settings.items():
@@ -393,8 +480,8 @@ def _failure(tried: Column, what: str) -> Column:
     )
 
 
-def _doubts(condition: Column, what: str) -> tuple[Column, Column]:
-    unclear = F.when(condition[_VALUE].isNull(), F.lit(f"{what} is null, neither true nor false"))
+def _doubts(condition: Column, what: str, meaning: str = "neither true nor false") -> tuple[Column, Column]:
+    unclear = F.when(condition[_VALUE].isNull(), F.lit(f"{what} is null, {meaning}"))
     return _failure(condition, what), unclear
 
 
@@ -409,7 +496,7 @@ def _column(name: str) -> Column:
 
 def _refuse_own_names(columns: Iterable[str]) -> None:
     """Raises BadMapping: an expression that names such a column would get backfill's own."""
-    own = (_KEY, _AT, _SOURCE, _NTH, _WRONG)
+    own = (_KEY, _ID, _SOURCE, _NTH, _WRONG)
     if taken := [name for name in columns if name.lower() in own or name.lower().startswith(_PLACE)]:
         raise BadMapping(f"the source has a column {taken[0]}, a name that backfill uses itself: rename it")
 
@@ -421,11 +508,11 @@ def _refuse_ending(table: FoldedTable) -> None:
         raise BadMapping(f"rows of {table.table.name} end, and backfill writes one for each key; fix: {fix}")
 
 
-def _refuse_float(rows: DataFrame, key: str) -> None:
+def _refuse_float(rows: DataFrame, what: str, value: str) -> None:
     """Raises BadMapping: 12345678 would be the aggregate 1.2345678E7, as whole numbers are where some are missing."""
-    if rows.select(F.expr(key)).schema[0].dataType in (FloatType(), DoubleType()):
+    if rows.select(F.expr(value)).schema[0].dataType in (FloatType(), DoubleType()):
         raise BadMapping(
-            f"`key` is a {DoubleType().simpleString()}, whose digits are no id; fix: CAST({key} AS BIGINT)"
+            f"`{what}` is a {DoubleType().simpleString()}, whose digits are no id; fix: CAST({value} AS BIGINT)"
         )
 
 
@@ -445,35 +532,41 @@ def _time(rows: DataFrame, at: str) -> Column:
     return value.cast("timestamp")
 
 
-def _refuse_fields(rules: Iterable[Rule], events: Iterable[type[Event]]) -> None:
-    """Raises BadMapping for fields that an event lacks, whose values would be lost, and for personal ones."""
-    now = {(event.TYPE, event.VERSION): event for event in events}
+def _readable(at: Column) -> Column:
+    """Null if it cannot be computed, or not be read by Python, whose range Spark's exceeds."""
+    value = _tried(at)[_VALUE]
+    return F.when(F.year(value).between(MINYEAR, MAXYEAR), value)
+
+
+def _refuse_fields(rules: Iterable[Rule], messages: Iterable[type[Message]]) -> None:
+    """Raises BadMapping for fields that a message lacks, whose values would be lost, and for personal ones."""
+    now = {(message.TYPE, message.VERSION): message for message in messages}
     for rule in rules:
-        event = now.get((rule.type, rule.version))
-        if event is None:
+        message = now.get((rule.type, rule.version))
+        if message is None:
             continue
-        fields = dict(_names_read(event))
+        fields = dict(_names_read(message))
         if others := rule.data.keys() - fields.keys():
             raise BadMapping(f"{rule.type} has no field {min(others)}; fix: correct or remove it in `data`")
-        if personal := {name for name in rule.data if fields[name] in personal_fields(event)}:
+        if personal := {name for name in rule.data if fields[name] in personal_fields(message)}:
             raise BadMapping(_is_personal(rule.type, min(personal)))
 
 
 def _is_personal(type_: str, field: str) -> str:
-    fix = "remove it from `data`, and send it in a command, which is encrypted"
+    fix = "remove it from `data`, and send it in a command over HTTP, which is encrypted"
     return f"{type_}: {field} is personal, and would be readable for ever; fix: {fix}"
 
 
-def _names_read(event: type[Event]) -> Iterator[tuple[Any, str]]:
+def _names_read(message: type[Message]) -> Iterator[tuple[Any, str]]:
     """Each name that a field is read by, and the field."""
-    for own, info in event.model_fields.items():
+    for own, info in message.model_fields.items():
         alias = info.validation_alias
         for name in (own, *(alias.choices if isinstance(alias, AliasChoices) else [alias])):
             yield name, own
 
 
-def _event(rule: Rule) -> Column:
-    """Null where the rule does not hold. wrong: why its event cannot be known."""
+def _event(rule: Rule, at: Column | None = None, of: int = 0) -> Column:
+    """Null where the rule does not hold. wrong: why its event, or command, cannot be known. of: as in `_made`."""
     holds = _tried(F.expr(rule.where))
     values = {name: _tried(F.expr(value)) for name, value in rule.data.items()}
     fields = [value[_VALUE].alias(name) for name, value in values.items()]
@@ -483,9 +576,11 @@ def _event(rule: Rule) -> Column:
         *_doubts(holds, f"`where` of {rule.type}"),
         *(_failure(value, f"`data.{name}` of {rule.type}") for name, value in values.items()),
     )
-    event = {"type": F.lit(rule.type), "version": F.lit(rule.version), "data": data, "wrong": wrong}
+    known = {"type": rule.type, "version": rule.version, "of": of}
+    event = {name: F.lit(value) for name, value in known.items()} | {"data": data, "wrong": wrong, "at": at}
     return F.when(
-        F.coalesce(holds[_VALUE], F.lit(True)), F.struct(*(column.alias(name) for name, column in event.items()))
+        F.coalesce(holds[_VALUE], F.lit(True)),
+        F.struct(*(column.alias(name) for name, column in event.items() if column is not None)),
     )
 
 
@@ -537,10 +632,7 @@ def _envelope(
     data: str | None,
 ) -> bytes:
     """An event that the service can read. Raises ValueError."""
-    if at is None:
-        raise ValueError("`at` is not a timestamp")
-    if type_ is None:
-        raise ValueError("no rule holds for the row")
+    at = check_made(type_, at)
     event_id = derived_id(key, "backfill", str(sequence))
     fields = {
         "event_id": event_id,
@@ -548,20 +640,43 @@ def _envelope(
         "schema_version": version,
         "aggregate_id": key,
         "sequence": sequence,
-        "occurred_at": at.isoformat().replace("+00:00", "Z"),
+        "occurred_at": utc(at),
         "correlation_id": event_id,
         "causation_id": None,
         "historical": True,
-        "data": json.loads(data or "{}", parse_float=_number),
+        "data": data_of(data),
     }
+    return codec.encode(decoded(codec, fields))
+
+
+def check_made(type_: str | None, at: datetime | None) -> datetime:
+    """The time. Raises ValueError."""
+    if type_ is None:
+        raise ValueError("no rule holds for the row")
+    if at is None:
+        raise ValueError("`at` is not a timestamp")
+    return at
+
+
+def utc(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def data_of(text: str | None) -> Any:
+    """What the data of a rule says, with all digits of its numbers."""
+    return json.loads(text or "{}", parse_float=_number)
+
+
+def decoded(codec: Any, fields: Mapping[str, Any]) -> Any:
+    """The envelope of an event or a command, as the service reads it. Raises ValueError."""
     try:
-        event = codec.decode(to_json(fields))
+        envelope = codec.decode(to_json(fields))
     except BadMessage as bad:
         raise ValueError(bad.reason) from None
-    checked: Event = event.data
+    checked: Message = envelope.data
     if personal := [name for name in personal_fields(type(checked)) if getattr(checked, name) is not None]:
-        raise ValueError(_is_personal(type_, min(personal)))  # in an older version it may have another name
-    return codec.encode(event)
+        raise ValueError(_is_personal(envelope.type, min(personal)))  # in an older version it may have another name
+    return envelope
 
 
 def _fold(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -600,6 +715,12 @@ def _encode_rows(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> 
                 yield partition, key, codec.encode(after)
 
     return as_batches(rows(), _RECORDS)
+
+
+def write_rejects(rejected: DataFrame, target: str) -> None:
+    """target: the folder of a Delta table, which is replaced."""
+    table = rejected.write.format("delta").mode("overwrite")
+    table.option("overwriteSchema", "true").save(target)  # a former version's may have other columns
 
 
 def _write_in_order(records: DataFrame, bootstrap: str, topic: str) -> None:

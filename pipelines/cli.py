@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
@@ -39,6 +40,7 @@ from pipelines.insights import (
 from pipelines.mirrored import MirroredRebuild
 from pipelines.progress import reporting_progress
 from pipelines.rebuild import Done, NothingBefore, Rebuild
+from pipelines.sending import Sending
 from pipelines.session import spark_session
 from shared.domain.errors import OnefoldError
 from shared.kafka.brokers import Brokers
@@ -169,7 +171,7 @@ def rebuild(
 @cli.command()
 def backfill(
     service: Annotated[str, typer.Argument(help="A folder of services/ that has an aggregate.")],
-    mapping: Annotated[Path, typer.Argument(help="How rows become events: a TOML file.")],
+    mapping: Annotated[Path, typer.Argument(help="How rows become events, or commands: a TOML file.")],
     source: Annotated[str, typer.Argument(help="A file or a folder: CSV with a header, or Parquet.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and write nothing.")] = False,
     rejects: Annotated[Path, typer.Option(help="Folder of a table: the rejected rows, and why.")] = Path(
@@ -180,7 +182,8 @@ def backfill(
     master: Master = None,
     memory: Memory = "1g",
 ) -> None:
-    """Import another system's history as events and rows, while no worker of the service runs."""
+    """Import another system's history as events and rows, while no worker of the service runs; or with [[commands]] in
+    the mapping, send the rows to its running workers, which decide."""
     table = next((table for table in tables(service) if not table.is_view), None)
     if table is None:
         raise UnknownTable(f"{service} has no aggregate's table")
@@ -188,16 +191,46 @@ def backfill(
     found, brokers = find(source, rules), _brokers(bootstrap, [table.events.name])
     with _spark("backfill", master, memory) as spark:
         rows = filling.read_rows(spark, found)
-        fill = filling.Backfill(spark, brokers, table, rules, _archive(spark, archive, table))
+        enter = Sending if rules.commands else filling.Backfill
+        fill = enter(spark, brokers, table, rules, _archive(spark, archive, table))
         if dry_run:
-            _show_trial(fill.try_out(rows), table.events.name)
+            what, topic = ("commands", table.table.source) if rules.commands else ("events", table.events)
+            _show_trial(fill.try_out(rows), f"{what} would be written to {topic.name}")
             return
         done = fill.run(rows, str(rejects.resolve()))
-    typer.echo(f"{done.written:,} events written to {table.events.name}, {done.known:,} were there before")
+    if rules.commands:
+        typer.echo(f"{done.written:,} commands accepted by {service}, {done.known:,} were decided before")
+    else:
+        typer.echo(f"{done.written:,} events written to {table.events.name}, {done.known:,} were there before")
     _show_others(done)
     if done.rejected:
-        typer.echo(f"{done.rejected:,} rows were rejected: the reasons are in {rejects}")
+        typer.echo(
+            f"{done.rejected:,} rows were rejected; to see why: python3 dev.py rejects {shlex.quote(str(rejects))}"
+        )
         raise typer.Exit(1)
+
+
+@cli.command()
+def rejects(
+    folder: Annotated[Path, typer.Argument(help="The folder that `backfill --rejects` named.")] = Path(
+        ".onefold/rejects"
+    ),
+    rows: Annotated[int, typer.Option(min=0, help="How many rows of each reason to show.")] = 3,
+    memory: Memory = "1g",
+) -> None:
+    """Show which rows the last backfill rejected, by reason."""
+    if not (folder / "_delta_log").is_dir():
+        raise filling.NoRejects(
+            f"{folder} has no rejected rows; fix: name the folder that `--rejects` named, or backfill"
+        )
+    with _spark("rejects", None, memory) as spark:
+        found = filling.rejects_in(spark, str(folder.resolve()), rows)
+    for each in found:
+        others = f", and {each.others:,} others of their aggregates" if each.others else ""
+        typer.echo(f"{each.rows:,} rows{others}: {each.reason}")
+        for row in each.examples:
+            typer.echo(f"  {row}")
+    typer.echo(f"{sum(each.rows + each.others for each in found):,} rows rejected")
 
 
 @cli.command()
@@ -249,12 +282,12 @@ def insights(
     typer.echo(f"written to {results.RESULTS.name}; pictures in {out}")
 
 
-def _show_trial(trial: filling.Trial, topic: str) -> None:
+def _show_trial(trial: filling.Trial, what: str) -> None:
     """Raises Exit if rows would be rejected."""
     done = trial.entered
     for event in trial.events:
         typer.echo(event)
-    typer.echo(f"{done.written:,} events would be written to {topic}, {done.known:,} are there")
+    typer.echo(f"{done.written:,} {what}, {done.known:,} are there")
     if trial.unused:
         typer.echo(f"columns not used: {', '.join(trial.unused)}")
     _show_others(done)

@@ -624,8 +624,14 @@ def rebuild(context: typer.Context) -> None:
 
 @cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
 def backfill(context: typer.Context) -> None:
-    """Import the history of another system into a service, from CSV or Parquet, on Spark."""
+    """Import rows of CSV or Parquet into a service, as history or as commands, on Spark."""
     _on_spark("backfill", context.args)
+
+
+@cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
+def rejects(context: typer.Context) -> None:
+    """Show which rows the last backfill rejected, by reason."""
+    _become("pipelines", ["rejects", *context.args])
 
 
 @cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)

@@ -271,8 +271,8 @@ to_number('1,2', '99')""".splitlines()
 def test_what_does_not_fit_is_a_reject_whatever_function_made_it(spark: Any) -> None:
     fit = ["CAST(text AS STRING)", "NULL", "CAST(NULL AS INT) + 1", "CAST('2' AS INT) * 2", "1.10 * 100"]
     rules = [Rule(type="priced", data={"units": value}) for value in (*UNFIT, *fit)]
-    with backfill._set(spark, backfill._APART):
-        with backfill._set(spark, backfill._STRICT):  # as in a run, only while the expressions are analysed
+    with backfill.having(spark, backfill.APART):
+        with backfill.having(spark, backfill.STRICT):  # as in a run, only while the expressions are analysed
             told = spark.createDataFrame([("two",)], "text string").select(F.array(*map(backfill._event, rules)))
         (events,) = told.first()
     computed = [event.data for event in events if event.wrong is None]
@@ -446,7 +446,20 @@ def test_rejected_rows_exit_with_1(ledger: Any, tmp_path: Path, monkeypatch: pyt
     options = ["--rejects", str(tmp_path / "rejects"), "--bootstrap", ledger.bootstrap]
     run = CliRunner().invoke(cli, ["backfill", *given, *options])
     assert run.exit_code == 1, run.output
-    assert f"7 rows were rejected: the reasons are in {tmp_path / 'rejects'}" in run.output
+    command = f"rejects {tmp_path / 'rejects'}"
+    assert f"7 rows were rejected; to see why: python3 dev.py {command}" in run.output
+    shown = CliRunner().invoke(cli, [*command.split(), "--rows", "1"])
+    assert shown.output.splitlines()[-9:] == [
+        "1 rows, and 1 others of their aggregates: `at` is not a timestamp",
+        '  {"line":"5","customer":"eve","date":"tomorrow","dollars":"8.00"}',
+        "1 rows, and 1 others of their aggregates: `where` of account.charged is null, neither true nor false",
+        '  {"line":"12","customer":"hal","date":"19970110"}',
+        "1 rows, and 1 others of their aggregates: no rule holds for the row",
+        '  {"line":"7","customer":"fay","date":"19970106","dollars":"0"}',
+        "1 rows: an aggregate id cannot be empty",
+        '  {"line":"8","date":"19970107","dollars":"1.00"}',
+        "7 rows rejected",
+    ]
 
 
 def test_an_aggregate_that_cannot_be_folded_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -638,8 +651,11 @@ def test_an_invalid_mapping_is_refused_in_one_line(text: str, tmp_path: Path) ->
     assert "\n" not in str(refused.value)
 
 
-def test_the_mapping_on_the_page_is_valid(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```toml\n(key = .+?)```", PAGE.read_text(), re.DOTALL)
-    (tmp_path / "mapping.toml").write_text(text)
-    mapping = read_mapping(tmp_path / "mapping.toml")
-    assert (mapping.csv.numbers, mapping.times.zone) == ({"dollars": 2}, "Europe/Berlin")
+def test_the_mappings_on_the_page_are_valid(tmp_path: Path) -> None:
+    def read(text: str) -> RowMapping:
+        (tmp_path / "mapping.toml").write_text(text)
+        return read_mapping(tmp_path / "mapping.toml")
+
+    history, nightly = map(read, re.findall(r"```toml\n(key = .+?)```", PAGE.read_text(), re.DOTALL))
+    assert (history.csv.numbers, history.times.zone) == ({"dollars": 2}, "Europe/Berlin")
+    assert [rule.at for rule in nightly.commands] == ["departed", "arrived"]
