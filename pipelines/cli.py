@@ -27,6 +27,7 @@ from pipelines.files import find
 from pipelines.insights import (
     AHEAD,
     LATENESS,
+    UNREAD,
     baskets,
     by_segment,
     charges,
@@ -239,6 +240,9 @@ def insights(
     stream: Annotated[
         bool, typer.Option("--stream", help="Only what is new since the last time; no pictures.")
     ] = False,
+    batch: Annotated[
+        int, typer.Option(min=1, help="With --stream: how many records at a time, for which memory must do.")
+    ] = 1_000_000,
     bootstrap: Bootstrap = None,
     archive: ArchiveRoot = None,
     master: Master = None,
@@ -257,9 +261,10 @@ def insights(
         _refuse_cut(brokers, table.events.name)
     with _spark("insights", master, memory) as spark:
         if stream:
-            records = sources.stream(spark, brokers.bootstrap, table.events.name)
+            records = sources.stream(spark, brokers.bootstrap, table.events.name, batch)
             days = revenue_by_day(due(charges(event_columns(records, table))))
             seen = results.follow(days, brokers.bootstrap, str(checkpoint), "revenue", "day")
+            _show_unread(seen[UNREAD])
             _show_ahead(seen[AHEAD], "this stream never counts them, a run without --stream does once they are due")
             if late := seen[results.LATE]:
                 why = f"they came over {LATENESS} later than others; a run without --stream counts them"
@@ -276,7 +281,9 @@ def insights(
             bought = lines(_events(spark, brokers, each, archive)).cache()
             results.write(revenue_by_sku_and_cohort(bought), brokers.bootstrap, "sku", "sku", "cohort")
             results.write(baskets(bought), brokers.bootstrap, "basket", "rank")
-        _show_ahead(all_charges.count() - charged.count(), "they are counted once they are due")
+        unread = all_charges.where("at IS NULL").count()
+        _show_unread(unread)
+        _show_ahead(all_charges.count() - charged.count() - unread, "they are counted once they are due")
         pictures.draw_revenue(days.collect(), out)
         pictures.draw_retention(months.collect(), out)
     typer.echo(f"written to {results.RESULTS.name}; pictures in {out}")
@@ -308,6 +315,11 @@ def _show_others(done: filling.Entered) -> None:
 def _spark(verb: str, master: str | None, memory: str) -> Iterator[SparkSession]:
     with spark_session(verb, master=master, memory=memory) as spark, reporting_progress(spark, verb):
         yield spark
+
+
+def _show_unread(records: int) -> None:
+    if records:
+        typer.echo(f"{records:,} records left out: they are no events of accounts; `parity accounts` names their keys")
 
 
 def _show_ahead(charges: int, meaning: str) -> None:

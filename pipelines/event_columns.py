@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,7 @@ EVENT_COLUMNS = "aggregate_id string, sequence long, type string, occurred_at ti
 
 
 def event_columns(records: DataFrame, table: FoldedTable) -> DataFrame:
-    """EVENT_COLUMNS of a batch or a stream of records. `parity` reports one that is no event."""
+    """EVENT_COLUMNS of a batch or a stream of records; all null for one that is no event, which `parity` reports."""
     return records.select("value").mapInArrow(partial(_decoded, table.package, table.table.name), EVENT_COLUMNS)
 
 
@@ -29,8 +28,11 @@ def _decoded(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iter
 
     def rows() -> Iterator[tuple[Any, ...]]:
         for (value,) in rows_of(batches):
-            with suppress(BadMessage):
+            try:
                 event = decode(value)
+            except BadMessage:
+                yield None, None, None, None, None
+            else:
                 data = to_json(event.data).decode()
                 yield event.aggregate_id, event.sequence, event.type, event.occurred_at, data
 

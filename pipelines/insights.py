@@ -15,6 +15,7 @@ from shared.domain.times import CLOCKS_DIFFER
 TOP_BASKETS = 100
 SEGMENTS = ("champions", "recent", "at risk", "loyal", "lost", "passing")
 AHEAD = "ahead"  # how many charges of a stream's batch are dated ahead
+UNREAD = "unread"  # how many of its records are no events
 LATENESS = "7 days"  # a stream counts a charge that comes so much later than others; a batch counts all
 
 _CHARGED = ("account.charged", "account.order_settled")  # what is held for an order is charged when it ships
@@ -26,19 +27,22 @@ _ORDER = (
 
 
 def charges(events: DataFrame) -> DataFrame:
-    """The charges among events in EVENT_COLUMNS."""
+    """The charges among events in EVENT_COLUMNS, and a row of nulls for each record that is no event."""
     cents = F.get_json_object("data", "$.amount_cents").cast("long")
-    charged = events.where(F.col("type").isin(*_CHARGED))
+    charged = events.where(F.col("type").isin(*_CHARGED) | F.col("type").isNull())
     return charged.select(
         F.col("aggregate_id").alias("customer"), F.col("occurred_at").alias("at"), cents.alias("cents")
     )
 
 
 def due(charges: DataFrame) -> DataFrame:
-    """All but those dated ahead: to a stream, what comes after one of those would be late. It observes AHEAD."""
+    """Those that are read and not dated ahead: to a stream, what comes after one of those would be late.
+
+    A stream observes AHEAD and UNREAD.
+    """
     ahead = F.col("at") > F.current_timestamp() + F.lit(CLOCKS_DIFFER)
-    observed = charges.observe(AHEAD, F.count_if(ahead).alias(AHEAD)) if charges.isStreaming else charges
-    return observed.where(~ahead)
+    counts = F.count_if(ahead).alias(AHEAD), F.count_if(F.col("at").isNull()).alias(UNREAD)
+    return (charges.observe(AHEAD, *counts) if charges.isStreaming else charges).where(~ahead)
 
 
 def revenue_by_day(charges: DataFrame) -> DataFrame:

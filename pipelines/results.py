@@ -14,6 +14,7 @@ from shared.topology.topics import Topic, Topology
 RESULTS = Topic("insights.results.v1")
 TOPOLOGY = Topology("insights", topics=(RESULTS,))
 
+_BATCHES = 100_000  # of a run, whose counts are added up
 LATE = "late"  # at least so many rows came later than a stream's watermark: those of a group may be one
 
 
@@ -51,6 +52,9 @@ def follow(results: DataFrame, bootstrap: str, checkpoint: str, kind: str, *key:
 
     Returns the totals of what was observed on the way, and LATE.
     """
+    results.sparkSession.conf.set(
+        "spark.sql.streaming.numRecentProgressUpdates", _BATCHES
+    )  # else those before are lost
     stream = _as_records(results, kind, *key).writeStream.outputMode("update").trigger(availableNow=True)
     query = to_topic(stream, bootstrap, RESULTS.name).option("checkpointLocation", checkpoint).start()
     query.awaitTermination()

@@ -97,10 +97,11 @@ def latest(changelog: Flow) -> DataFrame:
     return last.where(F.col("row").isNotNull())
 
 
-def stream(spark: SparkSession, bootstrap: str, name: str) -> DataFrame:
-    """The same columns, from the first record on and for ever, as a streaming DataFrame."""
+def stream(spark: SparkSession, bootstrap: str, name: str, at_once: int) -> DataFrame:
+    """The same columns, from the first record on and for ever, as a streaming DataFrame. at_once: records a batch."""
     records = (
         spark.readStream.format("kafka")
+        .option("maxOffsetsPerTrigger", at_once)
         .options(**spark_options(bootstrap))
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", name)

@@ -172,7 +172,7 @@ def test_a_stream_counts_what_a_batch_counts(
     brokers = Brokers(ledger.bootstrap)
 
     def follow() -> list[str]:
-        options = ["--stream", "--out", str(tmp_path), "--bootstrap", ledger.bootstrap]
+        options = ["--stream", "--batch", "4", "--out", str(tmp_path), "--bootstrap", ledger.bootstrap]
         run = CliRunner().invoke(cli.cli, ["insights", *options], catch_exceptions=False)
         told = f"written to insights.results.v1; the next run goes on from {tmp_path}/checkpoint"
         *before, last = [line for line in run.output.splitlines() if line.startswith(("written", "1 "))]
@@ -190,14 +190,15 @@ def test_a_stream_counts_what_a_batch_counts(
     ledger.put_event("noise", b"no event")
     ledger.put_event("eve", a_charge(datetime.now(UTC) + timedelta(days=365)))
     never = "this stream never counts them, a run without --stream does once they are due"
-    assert follow() == [f"1 charges left out: they are dated ahead; {never}"]
-    assert followed() == [("1997-01-01", 570)]
+    unread = "1 records left out: they are no events of accounts; `parity accounts` names their keys"
+    assert follow() == [unread, f"1 charges left out: they are dated ahead; {never}"]
+    assert followed()[-1:] == [("1997-01-01", 570)]
     assert follow() == []
     ledger.decide(("ann", Charge(amount_cents=30)), ("ann", Pay(amount_cents=100)), same_day=True)
     ledger.put_event("eve", a_charge(datetime(1996, 12, 1, tzinfo=UTC)))
     late = "1 or more charges left out: they came over 7 days later than others; a run without --stream counts them"
     assert follow() == [late]
-    assert followed() == [("1997-01-01", 570), ("1997-01-01", 600)]
+    assert followed()[-1:] == [("1997-01-01", 600)]
 
     name = ledger.table.events.name
     whole = sources.topic(spark, ledger.bootstrap, name, brokers.starts(name), brokers.settled_ends(name)).frame
