@@ -1,6 +1,7 @@
 """One broker and two workers of the tests' own accounts, started by the first test that needs them, for all the rest.
 
-A whole run is two processes, each with one folder of tests at a time; each process starts its own broker and workers.
+A whole run is three processes, each with one folder of tests at a time; each starts its own broker and workers. As most
+tests wait, two would leave two cores idle for a quarter of the time.
 """
 
 import logging
@@ -31,8 +32,8 @@ TESTS = Path(__file__).parent
 LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored", "tutorials/")
 """These take minutes each. `dev.py test --long` runs them."""
 
-FIRST = ("seed", "unit", "scaffold", "engine", "pipelines", "faults")
-"""The longest begin first, or one process would be left with one of them when the other ends. The scenarios of a seed,
+FIRST = ("seed", "unit", "scaffold", "pipelines", "engine", "queries", "faults")
+"""The longest begin first, or one process would be left with one of them when the others end. The scenarios of a seed,
 with many workers and brokers, run beside the lightest."""
 
 SESSION_S = 6  # a silent worker's partitions move after this time

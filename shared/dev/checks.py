@@ -17,7 +17,7 @@ from shared.dev.stages import StageFailed, stage
 from shared.runtime.checkout import CHECKOUT
 
 _BIN = Path(sys.executable).parent
-_AT_ONCE = ("-n", "2")
+_AT_ONCE = ("-n", "3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ _ACCEPT, _JSON, _TESTS = "--accept", "--json", "--tests"
 def pytest_arguments(verb: str, arguments: Sequence[str]) -> list[str]:
     """pytest's arguments. `check` runs the tests that take milliseconds; `test --long` also those that take minutes.
 
-    `test --compose` runs only those that need a Docker engine. A full run is two tests at once: see tests/conftest.
+    `test --compose` runs only those that need a Docker engine. A full run is three tests at once: see tests/conftest.
     """
     if verb == "check":
         return ["-q", "-m", "not broker and not slow and not long and not compose", *arguments]
