@@ -22,6 +22,7 @@ from aiokafka import AIOKafkaConsumer
 from mode import Service
 
 from shared.domain.errors import RowUnreadable
+from shared.engine.abilities import Abilities, shown
 from shared.engine.asking import Asking, InThread
 from shared.engine.batch import Batch
 from shared.engine.beginning import Beginning
@@ -74,7 +75,7 @@ class Phase(Enum):
     """Find out where the assigned partitions are: at first, and after whatever leaves that in doubt."""
 
     IDLE = auto()
-    """There are more workers than partitions: wait."""
+    """There are more workers than partitions, or others that can handle more: wait."""
 
     RUNNING = auto()
     """Read, fill the batch, commit it."""
@@ -119,7 +120,7 @@ class Engine(Service):
         self._alive = alive
         self._clock = clock
         self._turns = 0
-        self._is_idle = False
+        self._idle: Abilities | None = None  # while it has no partition: what it lacks
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         in_thread, topic_guard = in_thread or self._in_thread, TopicGuard()
@@ -290,8 +291,16 @@ class Engine(Service):
             standbys=len(plan.standbys),
             to_restore=self.holdings.replicas.to_restore,
         )
-        was_idle, self._is_idle = self._is_idle, not self.assignment.active
-        if self._is_idle and not was_idle:  # a rebalance that leaves it idle is no news
+        self._tell_if_idle(self.assignment)
+
+    def _tell_if_idle(self, assignment: Assignment) -> None:
+        """A rebalance that leaves it idle is no news."""
+        before, self._idle = self._idle, None if assignment.active else assignment.lacks
+        if self._idle is None or self._idle == before:
+            return
+        if self._idle:
+            log.warning("idle: workers of another release can handle more", lacks=shown(self._idle))
+        else:
             log.info("idle: more workers than partitions", partitions=self.holdings.topology.partitions)
 
     async def _turn(self) -> None:

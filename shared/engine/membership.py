@@ -12,7 +12,7 @@ from shared.runtime.positions import Place
 class Assignment:
     """The partitions that the group gave to this worker, and the membership that the broker checks at each commit.
 
-    member: made of `generation` and `member_id`.
+    member: made of `generation` and `member_id`. lacks: what other workers of the group can handle, and this one can't.
     """
 
     active: frozenset[Place]
@@ -20,6 +20,7 @@ class Assignment:
     member: bytes
     generation: int
     member_id: str
+    lacks: frozenset[str] = frozenset()
 
 
 class Membership:

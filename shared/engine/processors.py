@@ -24,6 +24,7 @@ from shared.domain.history_index import (
     number_of,
 )
 from shared.domain.ids import CALLERS
+from shared.domain.message import Message
 from shared.domain.outcomes import key_of as outcome_key
 from shared.domain.outcomes import known, row_of
 from shared.domain.row import FAILED, TOO_LARGE, Codec, Outcome, Row
@@ -58,6 +59,7 @@ class Processor(ABC):
     from_start: whether it handles a source from its first record on; if not, from the end that the source has when the
     group first reads it.
     beside: other tables that it needs of the same partition, with their codecs. joined: those that it writes of them.
+    reads: the classes of the messages that it reads, from its source or for its rows.
     writes: the topics that it writes to, except dead letters. events: the one that gets its own events, each in the
     partition of the record that led to it.
     verb: what it does with a record, in a word.
@@ -72,6 +74,7 @@ class Processor(ABC):
     codec: Codec[Any] | None = None
     beside: Mapping[Table, Codec[Any]] = {}
     joined: Sequence[Table] = ()
+    reads: Sequence[type[Message]] = ()
     delay_s: float = 0.0
     repeatable: bool = False
     from_start: bool = True
@@ -212,6 +215,7 @@ class AggregateProcessor(Processor):
         self.decider = decider
         self.events = events
         self.writes = (events,)
+        self.reads = (*decider.commands, *decider.events)
         self._ends = table.ends
         self._is_like = decider.row_codec.is_like
         self._decode = decider.command_codec.decode
@@ -371,6 +375,7 @@ class ProjectionProcessor(Listener):
         self.source = projection.table.source
         self.table = projection.table
         self.projection = projection
+        self.reads = projection.events
         self.codec = projection.row_codec
         self._project = projection.project
         self._ends = projection.table.ends
@@ -446,6 +451,7 @@ class HistoryIndexProcessor(Processor):
         self.source = source
         self.table = table
         self.codec = index_codec(decider.state)
+        self.reads = decider.events
         self._decider = decider
         self._decode = decider.event_codec.decode
 
@@ -472,6 +478,7 @@ class PolicyProcessor(Listener):
         self.name = policy.parked_under
         self.source = policy.source
         self.writes = tuple(policy.commands)
+        self.reads = policy.events
         self.from_start = policy.from_start
         self.policy = policy
 
@@ -490,6 +497,7 @@ class RekeyProcessor(Listener):
         self.name = f"rekey.{rekey.name}"
         self.source = rekey.source
         self.copies = self.writes = rekey.targets
+        self.reads = rekey.events
         self._rekey = rekey
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
@@ -506,6 +514,7 @@ class PublicationProcessor(Listener):
         self.name = publication.parked_under
         self.source = publication.source
         self.writes = (publication.topic,)
+        self.reads = publication.events
         self.from_start = publication.from_start
         self.publication = publication
 

@@ -62,10 +62,10 @@ class TopicMadeAgain(VersionRefused):
 
 
 class MixedReleases(VersionRefused):
-    """A source was assigned without rows that its processors need, because workers of an older release don't know them.
+    """A worker of another release is in the group, and neither can handle all that the other can. Or a source was
+    assigned without rows that its processors need, by a worker of a release that knows nothing of abilities.
 
-    Faust assigns the topics that some workers of a group have apart from those that all have.
-    Operator action: stop all workers of the service, then start those of this release.
+    Operator action: do what the message says after `fix:`.
     """
 
 

@@ -18,9 +18,11 @@ from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from mode import Service
 
 from shared.domain.row import Codec
+from shared.engine.abilities import abilities_of
 from shared.engine.engine import Engine
 from shared.engine.processors import Processor
 from shared.engine.wiring import codecs_of, wired
+from shared.group.assignor import AbleAssignor
 from shared.group.internals import EngineTableManager, EngineTransport, EngineWorker, LogReader, keep_alive, sign
 from shared.group.store import HiddenStore
 from shared.kafka.access import ANSWER_S
@@ -97,6 +99,7 @@ class WorkerApp(faust.App):
             stream_wait_empty=False,
             web_enabled=False,
             logging_config=logging_config(settings),
+            PartitionAssignor=AbleAssignor,
             TableManager=EngineTableManager,
             Worker=EngineWorker,
         )
@@ -113,6 +116,7 @@ class WorkerApp(faust.App):
         self.engine_topics = frozenset(sources.union(topology.changelog(each).name for each in topology.all_tables()))
         for source in sources:
             self.topics.add(self.topic(source, key_type=bytes, value_type=bytes, acks=False))
+        self.abilities = abilities_of(topology, self.engine_topics, self._working)
         self._http = http
 
     def _row_table(self, table: Table, codec: Codec[Any] | None) -> RowTable:

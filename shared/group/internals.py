@@ -32,7 +32,6 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
-from faust.assignor.partition_assignor import PartitionAssignor
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
 from faust.transport.drivers import aiokafka as driver
@@ -40,6 +39,8 @@ from faust.types import TP
 from mode import Service
 
 from shared.engine.membership import Assignment
+from shared.engine.versions import MixedReleases
+from shared.group.assignor import AbleAssignor
 from shared.kafka.access import ANSWER_S
 from shared.kafka.offsets import OffsetsUnknown
 from shared.kafka.transactions import group_metadata
@@ -84,7 +85,7 @@ class EngineThread(driver.AIOKafkaConsumerThread):
         note_syncs(coordinator, self.consumer.note_sync)
         note_expulsion(coordinator, self.app.engine.end_lease)
         join_again(coordinator)
-        assign_all(coordinator, self.app.engine_topics)
+        assign_all(coordinator)
 
     async def on_thread_stop(self) -> None:
         if self.app.settings.leave_on_stop and self._consumer is not None:
@@ -186,8 +187,8 @@ def join_again(coordinator: Any) -> None:
     coordinator._send_req = sent
 
 
-def assign_all(coordinator: Any, topics: Iterable[str]) -> None:
-    """Let the group's leader assign nothing until its brokers have told it of all these topics.
+def assign_all(coordinator: Any) -> None:
+    """Let the group's leader assign nothing until its brokers have told it of all topics that the members ask for.
 
     One that lags behind does not know a new topic yet; Faust would assign the others without it, a source without its
     rows. If it takes as long as a session, the group goes on without this member, under another leader.
@@ -198,7 +199,7 @@ def assign_all(coordinator: Any, topics: Iterable[str]) -> None:
         while True:
             assignments = await perform(response)
             found = coordinator._metadata_snapshot  # the numbers of partitions that this assignment came from
-            missing = sorted(topic for topic in topics if found.get(topic) == 0)
+            missing = sorted(topic for topic, partitions in found.items() if partitions == 0)
             if not missing:
                 return assignments
             log.warning("not assigned yet: the brokers do not tell of all topics, asking again", missing=missing)
@@ -252,6 +253,9 @@ class EngineConsumer(driver.Consumer):
             await self.sleep(HEED_S)
             refusal = refusal_in(self._thread._consumer)
             if refusal is not None and not self.should_stop:
+                if isinstance(refusal.__cause__, MixedReleases):
+                    log.critical("the worker stops: its release does not fit its group", reason=str(refusal.__cause__))
+                    raise refusal.__cause__
                 reason = f"{refusal!r}; fix: {fix_of(refusal)}"
                 log.critical("the worker stops: its group does not let it in", reason=reason)
                 raise GroupRefused(reason) from refusal
@@ -301,15 +305,20 @@ class EngineConsumer(driver.Consumer):
         """The engine's part of the new assignment; None when the group has dropped this member meanwhile.
 
         Built while the coordinator waits for us: later, these partitions could be paired with the next generation's
-        number, or with -1, for which the broker fences nothing.
+        number, or with -1, for which the broker fences nothing. None, too, when it was made for another release:
+        then the group assigns again.
         """
         member_id = self._member()._coordinator.member_id
         if generation_id < 0 or not member_id:
             return None
-        conf, assignor = self.app.conf, self.app.assignor
+        conf, assignor = self.app.conf, _assignor_of(self.app)
+        if assignor.is_outdated:
+            self._thread.thread_loop.call_soon_threadsafe(self._member()._coordinator.request_rejoin)
+            return None
         member = group_metadata(conf.id, generation_id, member_id, conf.consumer_group_instance_id)
         active, standby = assignor.assigned_actives(), assignor.assigned_standbys()
-        return Assignment(self._for_engine(active), self._for_engine(standby), member, generation_id, member_id)
+        ours = self._for_engine(active), self._for_engine(standby)
+        return Assignment(*ours, member, generation_id, member_id, assignor.lacks)
 
     def _for_engine(self, tps: set[TP]) -> frozenset[Place]:
         return frozenset(Place(*tp) for tp in tps if self._read_by_engine(tp))
@@ -453,5 +462,5 @@ def _consumer_of(app: WorkerApp) -> EngineConsumer:
     return cast(EngineConsumer, app.consumer)
 
 
-def _assignor_of(app: WorkerApp) -> PartitionAssignor:
-    return cast(PartitionAssignor, app.assignor)
+def _assignor_of(app: WorkerApp) -> AbleAssignor:
+    return cast(AbleAssignor, app.assignor)

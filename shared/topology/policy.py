@@ -74,6 +74,7 @@ class Policy:
             raise TypeError(f"{react!r} has no name to park records under; fix: give Policy a function made with `def`")
         self.react = react
         self.source = source
+        self.events = tuple(events)
         self.from_start = from_start
         self.historical = historical
         self.name = name

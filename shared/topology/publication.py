@@ -58,6 +58,7 @@ class Publication:
             _refuse_private(each, events, topic)
         self.publish = publish
         self.source = source
+        self.events = tuple(events)
         self.topic = topic
         self.public = tuple(public)
         self.from_start = from_start

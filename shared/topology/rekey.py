@@ -37,6 +37,7 @@ class Rekey:
         name: str = "",
     ) -> None:
         self.source = source
+        self.events = tuple(events)
         self.name = name or source.name
         check_name(self.name)
         self.targets = tuple(keys)

@@ -41,11 +41,8 @@ from shared.runtime.clock import elapsed_s
 from shared.runtime.positions import Place
 from shared.tables import store
 from shared.tables.replicas import Replica, Replicas
-from shared.topology.projection import Projection
-from shared.topology.topics import Table
 from tests.accounts import service
-from tests.accounts.domain.events import AccountOpened
-from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
+from tests.accounts.topology import COMMANDS, TOPOLOGY
 
 log = structlog.get_logger(__name__)
 
@@ -53,20 +50,7 @@ FULL_BYTES = 32 * 1024
 FROZEN_S = 6.0  # the session of the workers in tests
 LOADING = GroupLoadInProgressError.errno
 LOADING_ANSWERS = "answered by a coordinator that loads"
-TOTALS = Table("totals", source=EVENTS)
-WITH_TOTALS = replace(TOPOLOGY, tables=(*TOPOLOGY.tables, TOTALS))
-"""A later release's: with a view that the present one does not have."""
-
-
 WITH_ONE_PARTITION = replace(TOPOLOGY, partitions=1)
-
-
-def keeps_totals() -> None:
-    """The later release."""
-    projection: Projection[Any, int] = Projection(
-        TOTALS, lambda total, *_: total + 1, initial=0, events=(AccountOpened,), state=int
-    )
-    service.SERVICE = replace(service.SERVICE, topology=WITH_TOTALS, projections=[projection])
 
 
 def has_one_partition() -> None:
@@ -285,7 +269,6 @@ FAULTS: dict[str, Callable[[], None]] = {
         decides_before_it_is_restored,
         counts_what_it_fetched_as_done,
         wakes_to_a_loading_coordinator,
-        keeps_totals,
         has_one_partition,
     )
 }
