@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-FREE = ("accounts", "api", "doctor", "engine", "faults", "kafka", "queries", "recounted", "unit/doctor", "unit/http")
+FREE = (
+    *("accounts", "api", "doctor", "engine", "faults", "kafka", "queries", "recounted", "releases"),
+    *("unit/doctor", "unit/http"),
+)
 OF_SERVICES = ("faults/test_shop.py",)
 SERVICE = re.compile(r"\bservices\.\w+")
 

@@ -1,0 +1,46 @@
+"""Workers of the tests' own accounts that are replaced by those of a later release, under load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shared.dev.stack import Stack
+from shared.operations.provision import provision
+from shared.topology import Topology
+from tests.accounts.service import SERVICE
+from tests.conftest import accounts_command, accounts_stack
+from tests.faults.run import new_seed
+from tests.releases import changes
+
+SESSION_S = 120  # who is killed is back before the group goes on without it
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    return new_seed()
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    others = [Topology(topic.name.split(".")[0], (topic,)) for topic in (changes.VISITS, changes.SIGNED)]
+    with accounts_stack(tmp_path_factory.mktemp("releases"), workers=2, session_timeout_s=SESSION_S) as stack:
+        provision([changes.a_view(SERVICE).topology, *others], stack.settings)
+        yield stack
+
+
+@pytest.fixture
+def released(two: Stack) -> Stack:
+    """Two workers of the present release."""
+    present = accounts_command()
+    for worker in two.workers:
+        if worker.command != present:
+            worker.stop()
+    for worker in two.workers:
+        worker.command = present
+        if not worker.running:
+            worker.spawn()
+    for worker in two.workers:
+        worker.await_ready()
+    return two
