@@ -78,7 +78,9 @@ class Beginning:
         """Let processors that do not begin at their source's start pass over what lies before; noted beside the rows,
         for the next owner, while the position is not there yet. again: sources that were made again: none of these.
         """
-        before, begins = parking.begins, {}
+        before = parking.begins
+        # of a source that this release does not read, it holds for the next one that does
+        begins = {topic: noted for topic, noted in before.items() if topic not in self._holdings.processors}
         for place, source in self._holdings.sources.items():
             if place.number != number or place in again:
                 continue

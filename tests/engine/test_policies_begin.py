@@ -28,7 +28,7 @@ from shared.topology.replay import Replay
 from shared.topology.topics import Table, Topic, Topology, outcomes_of
 from tests.accounts.domain.commands import Charge, OpenAccount
 from tests.accounts.domain.decide import DECIDER
-from tests.accounts.domain.events import AccountOpened
+from tests.accounts.domain.events import AccountClosed, AccountOpened
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS
 from tests.engine.assigned import Assigned
 from tests.faults.load import command
@@ -71,6 +71,7 @@ BANK = Topology("accounts", (COMMANDS, EVENTS), (ACCOUNTS,), partitions=2, histo
 NEXT = replace(BANK, version=2)
 AGGREGATE = AggregateProcessor(DECIDER, table=ACCOUNTS, events=EVENTS)
 WELCOME = PolicyProcessor(Policy(charge, source=EVENTS, events=[AccountOpened], commands={COMMANDS: [Charge]}))
+EARLIER = PolicyProcessor(Policy(charge, source=COPIES, events=[AccountOpened], commands={COMMANDS: [Charge]}))
 
 
 @pytest.fixture
@@ -199,6 +200,44 @@ def test_no_event_of_the_past_is_answered_whoever_dies_and_whoever_takes_over(
             await second.go_on()
         broker.time_out()
         happen(broker, LIVE[5:])
+        for number in (0, 1):
+            await worker(broker, f"owner-{number}", processors, number).work()
+
+    asyncio.run(run())
+    assert answered(broker) == Counter(LIVE)
+    if VIEW in processors:
+        assert read(broker, WATCHING.changelog(SEEN).name) == Counter([*PAST, *LIVE])
+
+
+@pytest.mark.parametrize("step", [*TRANSACTION_STEPS, "after_commit"])
+@pytest.mark.parametrize("processors", [[policy()], [policy(), VIEW]], ids=["alone", "beside_a_view"])
+def test_owners_of_an_earlier_release_change_nothing_of_where_a_policy_begins(
+    broker: Broker, processors: list[Processor], step: str
+) -> None:
+    """They do not know its source. The later release dies at its first commit, and among the records of the past."""
+
+    async def own_by_the_earlier() -> None:
+        broker.time_out()
+        for key in (b"a", b"b", b"c", b"d"):
+            broker.append(COPIES.name, (key, encode(happened(AccountClosed(), aggregate_id=key.decode()))), None)
+        topics = [COPIES.name]
+        await Assigned(broker, "earlier", 0, 1, topology=SENDING, processors=[EARLIER], others=topics).work()
+
+    async def run() -> None:
+        await own_by_the_earlier()
+        happen(broker, PAST)
+        first = worker(broker, "first", processors)
+        first.producer.fault = Fault(step, "crash")
+        await until_it_dies(first)
+        await own_by_the_earlier()
+        second = worker(broker, "second", processors)
+        await begun(broker, second)
+        happen(broker, LIVE[:5])
+        second.producer.fault = Fault(step, "crash")
+        with suppress(Crash):
+            await second.go_on()
+        happen(broker, LIVE[5:])
+        await own_by_the_earlier()
         for number in (0, 1):
             await worker(broker, f"owner-{number}", processors, number).work()
 
