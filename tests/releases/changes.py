@@ -136,8 +136,19 @@ def a_field(before: Service) -> Service:
     return replace(before, decider=changed)
 
 
+def a_view_and_a_policy(before: Service) -> Service:
+    return a_policy(a_view(before))
+
+
+def all_at_once(before: Service) -> Service:
+    """All that can be together."""
+    return a_field(a_view_and_a_policy(before))
+
+
 Change = Callable[[Service], Service]
-CHANGES: dict[str, Change] = {each.__name__: each for each in (a_view, a_policy, a_version, a_field)}
+CHANGES: dict[str, Change] = {
+    each.__name__: each for each in (a_view, a_policy, a_view_and_a_policy, a_version, a_field, all_at_once)
+}
 
 
 def command(change: Change) -> list[str]:

@@ -35,12 +35,8 @@ def released(two: Stack) -> Stack:
     """Two workers of the present release."""
     present = accounts_command()
     for worker in two.workers:
-        if worker.command != present:
+        if worker.command != present or not worker.running:
             worker.stop()
-    for worker in two.workers:
-        worker.command = present
-        if not worker.running:
-            worker.spawn()
-    for worker in two.workers:
-        worker.await_ready()
+            worker.command = present
+            worker.start()
     return two

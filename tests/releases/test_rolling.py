@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial, reduce
+from itertools import count
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
+from shared.domain import Event
+from shared.domain.envelope import encode
+from shared.domain.row import RowCodec
 from shared.kafka.brokers import Brokers
+from shared.kafka.murmur2 import partition_of
+from shared.kafka.producer import producer_config
 from shared.kafka.spans import read_all
-from shared.topology import Service
+from shared.testing.scenario import happened
+from shared.topology import Service, Topic
 from tests.accounts.service import SERVICE
 from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
+from tests.conftest import accounts_command
 from tests.faults.harness import Scenario, await_in_time
 from tests.releases import changes
 from tests.waiting import eventually
@@ -24,10 +36,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 EVERYTHING = set(range(TOPOLOGY.partitions))
 SOME = 300  # output records
+FEED_EVERY_S = 0.05
 
 Change = Callable[[Service], Service]
 
 
+@pytest.mark.long
 def test_a_new_event_version(released: Stack, seed: int) -> None:
     before = _events(released).keys()
     with Scenario(released, seed) as scenario:
@@ -36,13 +50,32 @@ def test_a_new_event_version(released: Stack, seed: int) -> None:
     assert {event["schema_version"] for event in events if event["type"] == "account.charged"} == {2, 3}
 
 
-@pytest.mark.long
-def test_a_new_field_of_an_event_and_of_a_state(released: Stack, seed: int) -> None:
+def test_a_view_a_policy_and_a_field_at_once(released: Stack, seed: int) -> None:
     before = _events(released).keys()
-    with Scenario(released, seed) as scenario:
-        _roll_with_a_kill(scenario, changes.a_field)
-    events = _check_accounts(released, changes.a_field(SERVICE), before)
+    with Scenario(released, seed) as scenario, _fed(released):
+        _roll_with_a_kill(scenario, changes.all_at_once)
+    _check_totals(released)
+    _check_signed(released)
+    events = _check_accounts(released, changes.all_at_once(SERVICE), before)
     assert {"reason" in event["data"] for event in events if event["type"] == "account.charged"} == {False, True}
+
+
+@pytest.mark.long
+def test_a_view_and_a_policy_of_new_sources_and_back_and_on(released: Stack, seed: int) -> None:
+    """The only worker that has them is killed, and back within its session: nobody reads on without them."""
+    with Scenario(released, seed) as scenario, _fed(released):
+        first, second = scenario.workers
+        _replace(scenario, first, changes.a_view_and_a_policy)
+        _await_stands_by(scenario, first, second)
+        scenario.kill(first)
+        first.start()
+        _replace(scenario, second, changes.a_view_and_a_policy)
+        await_in_time(partial(_share, scenario), "the two own the partitions")
+        for release in (None, changes.a_view_and_a_policy):
+            for worker in scenario.workers:
+                _replace(scenario, worker, release)
+    _check_totals(released)
+    _check_signed(released)
 
 
 @pytest.mark.long
@@ -71,10 +104,10 @@ def _roll_with_a_kill(scenario: Scenario, change: Change) -> None:
     scenario.recover_for(SOME)
 
 
-def _replace(scenario: Scenario, worker: Worker, change: Change) -> None:
-    """Some time under load follows."""
+def _replace(scenario: Scenario, worker: Worker, change: Change | None) -> None:
+    """None: by the present release. Some time under load follows."""
     worker.stop()
-    worker.command = changes.command(change)
+    worker.command = changes.command(change) if change else accounts_command()
     worker.start()
     scenario.recover_for(SOME)
 
@@ -91,6 +124,33 @@ def _share(scenario: Scenario) -> bool:
     return all(owned) and set().union(*owned) == EVERYTHING
 
 
+@contextmanager
+def _fed(stack: Stack) -> Iterator[None]:
+    """Inside the block, other services write events all the time."""
+    ending, run = threading.Event(), uuid.uuid4().hex[:8]
+    producer = Producer(producer_config(stack.bootstrap))
+
+    def write(topic: Topic, fact: Event, name: str, number: int) -> None:
+        body = encode(happened(fact, aggregate_id=name, sequence=number + 1))
+        producer.produce(topic.name, body, name, partition_of(name.encode(), TOPOLOGY.partitions))
+
+    def feed() -> None:
+        for number in count():
+            write(changes.VISITS, changes.Visited(minutes=number), f"visitor-{number % 40}", number)
+            write(changes.SIGNED, changes.Signed(account_id=f"signed-{run}-{number}"), f"{run}-{number}", number)
+            if ending.wait(FEED_EVERY_S):
+                break
+        producer.flush()
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        feeder.join()
+
+
 def _events(stack: Stack) -> Mapping[str, list[bytes]]:
     """By account."""
     found: dict[str, list[bytes]] = {}
@@ -105,6 +165,40 @@ def _rows(stack: Stack, changelog: str) -> Mapping[bytes, bytes]:
     """The last row of each key."""
     rows = {key: value for _, key, value in read_all(Brokers(stack.bootstrap), changelog) if key is not None}
     return {key: value for key, value in rows.items() if value is not None}
+
+
+def _facts(stack: Stack, topic: Topic) -> list[tuple[bytes, dict[str, Any]]]:
+    """By key, as they are in the log: brokers may not have taken all that was sent."""
+    found = read_all(Brokers(stack.bootstrap), topic.name)
+    facts = [(key, json.loads(value)["data"]) for _, key, value in found if key is not None and value is not None]
+    assert facts
+    return facts
+
+
+def _check_totals(stack: Stack) -> None:
+    """The rows of the view are the fold of all visits."""
+    expected = dict[bytes, changes.Total]()
+    for key, data in _facts(stack, changes.VISITS):
+        before = expected.get(key, changes.Total())
+        expected[key] = changes.Total(visits=before.visits + 1, minutes=before.minutes + data["minutes"])
+    changelog = changes.a_view(SERVICE).topology.changelog(changes.TOTALS).name
+    decode = RowCodec[changes.Total](changes.Total).decode_whole
+    eventually(
+        lambda: {key: decode(row).state for key, row in _rows(stack, changelog).items()},
+        lambda found: found == expected,
+    )
+
+
+def _check_signed(stack: Stack) -> None:
+    """Each event of a contract has led to one account."""
+    signed = [data["account_id"] for _, data in _facts(stack, changes.SIGNED)]
+
+    def wrong() -> dict[str, list[str]]:
+        events = _events(stack)
+        types = {name: [json.loads(event)["type"] for event in events.get(name, ())] for name in signed}
+        return {name: found for name, found in types.items() if found != ["account.opened"]}
+
+    eventually(wrong, lambda found: not found)
 
 
 def _check_accounts(stack: Stack, release: Service, before: Collection[str]) -> list[dict[str, Any]]:
