@@ -139,8 +139,8 @@ def test_none_is_lost_and_none_repeated_where_keys_are_honoured(
             600,
         )
         lost = {each.effect_id for each in errands(client, phase="lost")}
-    calls = {target: Counter(int(number) for name, _, number in effects() if name == target) for target in targets}
-    wanted = {target: {number for number, each in enumerate(targets) if each == target} for target in targets}
+    calls = {target: Counter(int(number) for name, _, number in effects() if name == target) for target in {*targets}}
+    wanted = {target: {number for number, each in enumerate(targets) if each == target} for target in {*targets}}
     assert calls["keyed"] == Counter(wanted["keyed"])
     assert calls[PLAIN].keys() == wanted[PLAIN]
     assert calls[PLAIN].total() - few <= kills
