@@ -26,7 +26,7 @@ class Checkout:
     def run(self, *command: str | Path, expect: int = 0, stdin: str | None = None) -> str:
         """The output of a command in this interpreter's environment; AssertionError with it at another exit code."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
-        environment |= {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "120"}
+        environment |= {"PYTHONPATH": str(self.root), "COLUMNS": "120"}
         environment |= {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
         run = subprocess.run(
             [str(part) for part in command],

@@ -13,7 +13,7 @@ from tests.scaffold.checkout import ROOT, Checkout
 from tests.scaffold.releases import release
 
 OURS = {"accounts", "inventory", "orders", "sales"}  # other services may have the names that these tests use
-NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".onefold", ".hypothesis", ".*_cache", "__pycache__")
+NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".onefold", ".hypothesis", ".*_cache")
 
 
 @pytest.fixture

@@ -335,7 +335,8 @@ def test_a_new_service_is_run_and_scraped_as_the_one_that_it_copies_on_ports_of_
     before = checkout.files()
     made = new_service(checkout.root, "wallets", "accounts")
     assert made.additions == {LIST: f"wallets, on host ports {ports}", SCRAPED: "wallets"}
-    assert {path for path, text in before.items() if checkout.files()[path] != text} == {LIST, SCRAPED}
+    after = checkout.files()
+    assert {path for path, text in before.items() if after[path] != text} == {LIST, SCRAPED}
     for file in there.iterdir():
         text = file.read_text().replace("accounts", "wallets").replace("ACCOUNTS", "WALLETS")
         assert (here / file.name).read_text() == text.replace("8100-8109", ports)
