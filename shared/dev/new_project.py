@@ -19,7 +19,11 @@ from shared.dev.template import remember_source
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _EXAMPLE = "accounts"
-_ITS_TESTS = ("tests/scaffold/test_upgrade.py", "tests/sinks/test_cli.py")  # which name it, and do not import it
+_ITS_TESTS = (  # which name it, and do not import it
+    "tests/scaffold/test_rename.py",
+    "tests/scaffold/test_upgrade.py",
+    "tests/sinks/test_cli.py",
+)
 _COMPOSED = (("docker-compose.yml", "name: onefold\n"), ("compose.secure.yml", "name: onefold-secure\n"))
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 _README = """\

@@ -120,6 +120,7 @@ def test_no_fix_moves_keys_to_other_partitions() -> None:
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_topics_exits_with_1_when_one_is_not_as_declared(monkeypatch: pytest.MonkeyPatch, missing: int) -> None:
+    monkeypatch.setattr(cli, "load_topologies", lambda: [TOPOLOGY])
     monkeypatch.setattr(cli, "found_topics", lambda declared, _: dict(list(declared.items())[missing:]))
     run = CliRunner().invoke(cli.cli, ["topics"], env={"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"})
     assert (run.exit_code, run.output.count("fix: run `provision`")) == (missing, missing)
