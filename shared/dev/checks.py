@@ -8,11 +8,13 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from shared.dev.locks import OWN
 from shared.dev.stages import StageFailed, stage
 from shared.runtime.checkout import CHECKOUT
 
@@ -39,6 +41,8 @@ class Verdict:
     fix: str = ""
 
 
+_HAS_DOORS = "importlinter" in tomllib.loads((CHECKOUT / OWN).read_text()).get("tool", {})
+_YOURS = Check("your doors", ("lint-imports", "--no-logo", f"--config={OWN}"), f"see its contracts, in {OWN}")
 _STATIC = (
     Check("format", ("ruff", "format", "--check", "."), ".venv/bin/ruff format"),
     Check("lint", ("ruff", "check", "--output-format=concise", "."), ".venv/bin/ruff check --fix"),
@@ -48,6 +52,7 @@ _STATIC = (
         ("lint-imports", "--no-logo"),
         "move the import to a room that has that door (pyproject.toml)",
     ),
+    *([_YOURS] if _HAS_DOORS else []),
     Check("locks", ("python", "-P", "-m", "shared.dev.locked"), "python3 dev.py lock"),
     Check("whose", ("python", "-P", "-m", "shared.dev.whose"), "see docs/upgrading.md"),
     Check(

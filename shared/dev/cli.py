@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -681,7 +682,9 @@ def _join_up() -> local_stack.Record | None:
 def main() -> None:
     """Runs the verb; an error that the operator can resolve is shown without a traceback."""
     try:
-        cli(prog_name="python3 dev.py")
+        if (CHECKOUT / "services" / "commands.py").exists():
+            cli.add_typer(import_module("services.commands").cli)
+        cli(prog_name="python3 dev.py", obj=lambda: _workers_of(_join_up()))
     except (OnefoldError, StageFailed) as error:
         sys.exit(str(error))
     except OSError as error:

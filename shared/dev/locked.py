@@ -12,7 +12,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from shared.dev.locks import LOCKS
+from shared.dev.locks import LOCKS, OWN
 from shared.runtime.checkout import CHECKOUT
 
 _PIN = re.compile(r"^([\w.-]+)(?:==| @ )(\S+)", re.MULTILINE)
@@ -20,14 +20,20 @@ _PIN = re.compile(r"^([\w.-]+)(?:==| @ )(\S+)", re.MULTILINE)
 
 def unlocked(root: Path) -> list[str]:
     """What each lock lacks, such as `worker.lock has pydantic 2.14.3, and pyproject.toml wants pydantic>=3`."""
-    asked = tomllib.loads((root / "pyproject.toml").read_text())
-    return [line for lock, selection in LOCKS.items() for line in _unlocked(root, lock, list(_asked(asked, selection)))]
+    project, own = (tomllib.loads((root / file).read_text()) for file in ("pyproject.toml", OWN))
+    tables = {
+        "--extra": project["project"]["optional-dependencies"],
+        "--group": project["dependency-groups"],
+        f"--group={OWN}": own["dependency-groups"],
+    }
+    return [
+        line for lock, selection in LOCKS.items() for line in _unlocked(root, lock, list(_asked(tables, selection)))
+    ]
 
 
-def _asked(project: Mapping[str, Any], selection: tuple[str, ...]) -> Iterator[Requirement]:
-    tables = {"--extra": project["project"]["optional-dependencies"], "--group": project["dependency-groups"]}
-    for option, _, name in (each.partition("=") for each in selection):
-        yield from _entries(tables[option], name)
+def _asked(tables: Mapping[str, Mapping[str, Any]], selection: tuple[str, ...]) -> Iterator[Requirement]:
+    for table, name in (re.split(r"[=:](?=\w+$)", each) for each in selection):
+        yield from _entries(tables[table], name)
 
 
 def _entries(table: Mapping[str, Any], name: str) -> Iterator[Requirement]:

@@ -1,4 +1,4 @@
-"""`dev.py lock`: resolves pyproject.toml into the lock files. The only verb that needs uv.
+"""`dev.py lock`: resolves pyproject.toml and the team's own into the lock files. The only verb that needs uv.
 
 Standard library only: it runs before there is a `.venv`, on the interpreter that runs `dev.py`.
 """
@@ -13,10 +13,11 @@ from pathlib import Path
 
 from shared.dev.stages import StageFailed, stage
 
+OWN = "services/pyproject.toml"
 LOCKS = {
-    "worker": ("--extra=worker",),
-    "dev": ("--extra=worker", "--group=dev"),
-    "pipelines": ("--extra=pipelines",),
+    "worker": ("--extra=worker", f"--group={OWN}:worker"),
+    "dev": ("--extra=worker", "--group=dev", f"--group={OWN}:worker", f"--group={OWN}:dev"),
+    "pipelines": ("--extra=pipelines", f"--group={OWN}:pipelines"),
     "java": ("--extra=java",),
 }
 # No index, no find-links and no header: a lock file names packages and hashes, never where they are served.
@@ -34,7 +35,7 @@ def lock(root: Path, arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as scratch, stage("[1/1]", "lock") as now:
         union = Path(scratch) / "union.lock"
         _seed(union, requirements)
-        _compile(root, union, "--all-extras", "--group=dev", *arguments)
+        _compile(root, union, *{each: None for selection in LOCKS.values() for each in selection}, *arguments)
         for name, selection in LOCKS.items():
             _compile(root, requirements / f"{name}.lock", *selection, f"--constraints={union}", "--upgrade")
             _drop_constraint_notes(requirements / f"{name}.lock", union)
@@ -49,7 +50,7 @@ def _seed(union: Path, requirements: Path) -> None:
 def _compile(root: Path, target: Path, *selection: str) -> None:
     command = [*_COMPILE, *selection, f"--output-file={target}"]
     if subprocess.run(command, cwd=root).returncode != 0:
-        raise StageFailed(f"uv could not resolve {target.name}", "correct pyproject.toml as uv says above")
+        raise StageFailed(f"uv could not resolve {target.name}", f"correct pyproject.toml, or {OWN}, as uv says above")
 
 
 def _drop_constraint_notes(target: Path, union: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from shared.dev import checks
 from shared.dev.checks import pytest_arguments
 from shared.dev.locked import unlocked
+from shared.dev.locks import OWN
 from shared.runtime.checkout import CHECKOUT
 
 
@@ -131,6 +132,14 @@ def test_verify_refuses_what_it_would_not_do(
     assert (told.out, "fix: " in told.err) == ("", True)
 
 
+def own(root: Path, **packages: str) -> None:
+    """What a team asks for itself, in its own file."""
+    (root / "services").mkdir()
+    groups = {"worker": "", "pipelines": "", "dev": ""} | packages
+    lines = [f'{name} = ["{each}"]' if each else f"{name} = []" for name, each in groups.items()]
+    (root / OWN).write_text("\n".join(["[dependency-groups]", *lines]))
+
+
 def test_the_locks_hold_what_pyproject_toml_asks_for() -> None:
     assert unlocked(CHECKOUT) == []
 
@@ -145,6 +154,7 @@ def test_the_locks_hold_what_pyproject_toml_asks_for() -> None:
 )
 def test_what_is_not_for_here_by_a_url_or_of_a_group_is_locked(asked: str, tmp_path: Path) -> None:
     shutil.copytree(CHECKOUT / "requirements", tmp_path / "requirements")
+    own(tmp_path)
     with (tmp_path / "requirements" / "dev.lock").open("a") as lock:
         lock.write("ours @ https://packages.example/ours-1.whl \\\n    --hash=sha256:0\n")
     project = (CHECKOUT / "pyproject.toml").read_text()
@@ -157,7 +167,9 @@ def test_a_package_that_was_changed_and_not_locked_is_told(tmp_path: Path) -> No
     project = (CHECKOUT / "pyproject.toml").read_text()
     project = project.replace('"httpx>=0.28"', '"httpx>=99"').replace("dev = [", 'dev = ["never-locked", ')
     (tmp_path / "pyproject.toml").write_text(project)
+    own(tmp_path, pipelines="our-models>=3")
     told = unlocked(tmp_path)
-    assert [line.partition(" ")[0] for line in told] == ["worker.lock", "dev.lock", "dev.lock"]
+    assert [line.partition(" ")[0] for line in told] == ["worker.lock", "dev.lock", "dev.lock", "pipelines.lock"]
     assert "pyproject.toml wants httpx>=99" in told[0]
     assert told[2] == "dev.lock has never-locked not at all, and pyproject.toml wants never-locked"
+    assert "our-models not at all" in told[3]
