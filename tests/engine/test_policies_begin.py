@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -179,31 +179,29 @@ def test_a_policy_that_says_so_answers_all_from_the_first_event_on(broker: Broke
     assert answered(broker) == Counter(PAST)
 
 
-@pytest.mark.parametrize("step", [*TRANSACTION_STEPS, "after_commit"])
-@pytest.mark.parametrize("processors", [[policy()], [policy(), VIEW]], ids=["alone", "beside_a_view"])
-def test_no_event_of_the_past_is_answered_whoever_dies_and_whoever_takes_over(
-    broker: Broker, processors: list[Processor], step: str
+async def outlive_two_deaths(
+    broker: Broker, processors: Sequence[Processor], step: str, between: Callable[[], Awaitable[None]]
 ) -> None:
-    """Workers die at their first commit, and among the records of the past, then each partition has an owner."""
+    """Workers die at their first commit, and among the records of the past, then each partition has an owner.
 
-    async def run() -> None:
-        happen(broker, PAST)
-        first = worker(broker, "first", processors)
-        first.producer.fault = Fault(step, "crash")
-        await until_it_dies(first)
-        broker.time_out()
-        second = worker(broker, "second", processors)
-        await begun(broker, second)
-        happen(broker, LIVE[:5])
-        second.producer.fault = Fault(step, "crash")
-        with suppress(Crash):
-            await second.go_on()
-        broker.time_out()
-        happen(broker, LIVE[5:])
-        for number in (0, 1):
-            await worker(broker, f"owner-{number}", processors, number).work()
-
-    asyncio.run(run())
+    between: what happens before any of them, and after each death.
+    """
+    await between()
+    happen(broker, PAST)
+    first = worker(broker, "first", processors)
+    first.producer.fault = Fault(step, "crash")
+    await until_it_dies(first)
+    await between()
+    second = worker(broker, "second", processors)
+    await begun(broker, second)
+    happen(broker, LIVE[:5])
+    second.producer.fault = Fault(step, "crash")
+    with suppress(Crash):
+        await second.go_on()
+    happen(broker, LIVE[5:])
+    await between()
+    for number in (0, 1):
+        await worker(broker, f"owner-{number}", processors, number).work()
     assert answered(broker) == Counter(LIVE)
     if VIEW in processors:
         assert read(broker, WATCHING.changelog(SEEN).name) == Counter([*PAST, *LIVE])
@@ -211,10 +209,21 @@ def test_no_event_of_the_past_is_answered_whoever_dies_and_whoever_takes_over(
 
 @pytest.mark.parametrize("step", [*TRANSACTION_STEPS, "after_commit"])
 @pytest.mark.parametrize("processors", [[policy()], [policy(), VIEW]], ids=["alone", "beside_a_view"])
+def test_no_event_of_the_past_is_answered_whoever_dies_and_whoever_takes_over(
+    broker: Broker, processors: list[Processor], step: str
+) -> None:
+    async def take_over() -> None:
+        broker.time_out()
+
+    asyncio.run(outlive_two_deaths(broker, processors, step, take_over))
+
+
+@pytest.mark.parametrize("step", [*TRANSACTION_STEPS, "after_commit"])
+@pytest.mark.parametrize("processors", [[policy()], [policy(), VIEW]], ids=["alone", "beside_a_view"])
 def test_owners_of_an_earlier_release_change_nothing_of_where_a_policy_begins(
     broker: Broker, processors: list[Processor], step: str
 ) -> None:
-    """They do not know its source. The later release dies at its first commit, and among the records of the past."""
+    """They do not know its source."""
 
     async def own_by_the_earlier() -> None:
         broker.time_out()
@@ -223,28 +232,7 @@ def test_owners_of_an_earlier_release_change_nothing_of_where_a_policy_begins(
         topics = [COPIES.name]
         await Assigned(broker, "earlier", 0, 1, topology=SENDING, processors=[EARLIER], others=topics).work()
 
-    async def run() -> None:
-        await own_by_the_earlier()
-        happen(broker, PAST)
-        first = worker(broker, "first", processors)
-        first.producer.fault = Fault(step, "crash")
-        await until_it_dies(first)
-        await own_by_the_earlier()
-        second = worker(broker, "second", processors)
-        await begun(broker, second)
-        happen(broker, LIVE[:5])
-        second.producer.fault = Fault(step, "crash")
-        with suppress(Crash):
-            await second.go_on()
-        happen(broker, LIVE[5:])
-        await own_by_the_earlier()
-        for number in (0, 1):
-            await worker(broker, f"owner-{number}", processors, number).work()
-
-    asyncio.run(run())
-    assert answered(broker) == Counter(LIVE)
-    if VIEW in processors:
-        assert read(broker, WATCHING.changelog(SEEN).name) == Counter([*PAST, *LIVE])
+    asyncio.run(outlive_two_deaths(broker, processors, step, own_by_the_earlier))
 
 
 def test_a_policy_that_comes_while_the_past_is_read_begins_where_the_others_do(broker: Broker) -> None:
