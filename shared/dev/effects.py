@@ -11,8 +11,7 @@ import typer
 from shared.dev.asking import operators_token
 from shared.dev.stages import StageFailed
 from shared.effects.runner import run
-from shared.runtime.checkout import found_services
-from shared.runtime.declared import declared
+from shared.runtime.declared import declared_by
 from shared.runtime.settings import load_settings
 
 Workers = Callable[[str], Sequence[str]]
@@ -35,11 +34,10 @@ def effect_cli(workers: Workers) -> typer.Typer:
         ] = None,
     ) -> None:
         """Call for SERVICE's effects until Ctrl-C. Any number of these may run; each attempt is made by one."""
-        if service not in (having := found_services(having="effects.py")):
-            raise StageFailed(f"{service} has no effects", f"name one of: {', '.join(having) or 'none has'}")
+        effects = declared_by(service, "effects")
         if not (urls := url or workers(service)):
             raise StageFailed(f"no worker of {service} is known", "run `up`, or name its workers by --url")
         token = operators_token() if token_file is None else lambda: token_file.read_text().strip()
-        run(declared(f"services.{service}", "effects", "EFFECTS"), urls, token or None, load_settings())
+        run(effects, urls, token or None, load_settings())
 
     return cli

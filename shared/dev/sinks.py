@@ -13,8 +13,7 @@ import typer
 from shared.dev.stages import StageFailed, stage
 from shared.kafka.brokers import Brokers
 from shared.privacy.sealing import sealer
-from shared.runtime.checkout import found_services
-from shared.runtime.declared import declared
+from shared.runtime.declared import declared, declared_by
 from shared.runtime.settings import Settings, load_settings
 from shared.sinks.database import Database, Differences, Fenced, Positions
 from shared.sinks.parity import check
@@ -107,11 +106,9 @@ def _check(sink: Sink, topic: str, database: Database, brokers: Brokers, setting
 
 
 def _declared(service: str) -> tuple[Topology, Sequence[Sink]]:
-    """Raises StageFailed."""
-    if service not in (having := found_services(having="sinks.py")):
-        raise StageFailed(f"{service} has no sinks", f"name one of: {', '.join(having) or 'none has'}")
-    package = f"services.{service}"
-    return declared(package, "service", "SERVICE").topology, declared(package, "sinks", "SINKS")
+    """Raises Undeclared."""
+    sinks = declared_by(service, "sinks")
+    return declared(f"services.{service}", "service", "SERVICE").topology, sinks
 
 
 def _told(database: Database, brokers: Brokers, sink: Sink, topology: Topology) -> str:

@@ -7,6 +7,7 @@ from traceback import extract_tb
 from typing import Any
 
 from shared.domain.errors import OnefoldError
+from shared.runtime.checkout import found_services
 
 
 class Undeclared(OnefoldError):
@@ -33,3 +34,10 @@ def declared(package: str, module: str, name: str) -> Any:
     if not hasattr(found, name):
         raise Undeclared(f"{path} has no {name}; fix: call it so in {module}.py")
     return getattr(found, name)
+
+
+def declared_by(service: str, module: str) -> Any:
+    """What the service's module of this name declares, as SINKS in `sinks.py`. Raises Undeclared."""
+    if service not in (having := found_services(having=f"{module}.py")):
+        raise Undeclared(f"{service} has no {module}; fix: name one of: {', '.join(having) or 'none has'}")
+    return declared(f"services.{service}", module, module.upper())

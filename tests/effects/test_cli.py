@@ -10,17 +10,16 @@ from typer.testing import CliRunner
 
 from shared.dev import effects
 from shared.dev.cli import cli
-from shared.dev.stages import StageFailed
 from shared.effects import Effects
+from shared.runtime import declared
 from shared.runtime.settings import Settings
 from tests.patterns.errands.effects import EFFECTS
 
 
 def test_a_service_without_effects_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effects, "found_services", lambda having: ["notices"])
+    monkeypatch.setattr(declared, "found_services", lambda having: ["notices"])
     refused = CliRunner().invoke(cli, ["effect", "run", "accounts"]).exception
-    assert isinstance(refused, StageFailed)
-    assert str(refused) == "  accounts has no effects\n  fix: name one of: notices"
+    assert str(refused) == "accounts has no effects; fix: name one of: notices"
 
 
 def test_the_runner_is_told_its_workers_and_reads_its_token_anew(
@@ -32,8 +31,7 @@ def test_the_runner_is_told_its_workers_and_reads_its_token_anew(
         (tmp_path / "token").write_text("second\n")
         told.extend([found.path, *urls, token()])
 
-    monkeypatch.setattr(effects, "found_services", lambda having: ["notices"])
-    monkeypatch.setattr(effects, "declared", lambda *_: EFFECTS)
+    monkeypatch.setattr(effects, "declared_by", lambda *_: EFFECTS)
     monkeypatch.setattr(effects, "run", run)
     (tmp_path / "token").write_text("first\n")
     urls = ("--url", "http://one", "--url", "http://two")
