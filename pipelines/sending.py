@@ -91,7 +91,7 @@ class Sending(Backfill):
             refused = decided.where("code IS NOT NULL").groupBy("key", "nth")
             first = F.min_by(F.struct("reason", "code"), "sequence").alias("first")
             why = refused.agg(first).select("key", "nth", "first.*", F.lit(True).alias("own"))
-            rejected = judged.rejected.unionByName(_sources(judged).join(why, ["key", "nth"]).drop("nth")).cache()
+            rejected = judged.rejected.unionByName(_rejected(judged.numbered, why)).cache()
             write_rejects(rejected, rejects)
             accepted = decided.where("code IS NULL")
             new = accepted.where("is_new").select("key", "id").distinct().count()
@@ -123,8 +123,8 @@ class Sending(Backfill):
         why = reasons.agg(F.min_by("reason", "sequence").alias("reason"))
         told = why.withColumns({"code": F.lit(INVALID), "own": F.lit(True)})
         good = commands.join(why.select("key", "nth"), ["key", "nth"], "left_anti")
-        judged = Judged(numbered, good.join(self._causes(good), ["key", "id"], "left"), told)
-        return Judged(numbered, judged.good, _sources(judged).join(told, ["key", "nth"]).drop("nth"))
+        good = good.join(self._causes(good), ["key", "id"], "left")
+        return Judged(numbered, good, _rejected(numbered, told))
 
     def _causes(self, commands: DataFrame) -> DataFrame:
         """The commands that the events of these keys followed from: key, id, known."""
@@ -186,8 +186,9 @@ class Sending(Backfill):
         return rows.select(F.col("key").alias("outcome"), F.col("row").alias("value")).select("outcome", *fields)
 
 
-def _sources(judged: Judged) -> DataFrame:
-    return judged.numbered.select(F.col("__key").alias("key"), "nth", F.col("__source").alias("source"))
+def _rejected(numbered: DataFrame, why: DataFrame) -> DataFrame:
+    keyed = numbered.select(F.col("__key").alias("key"), "nth", F.col("__source").alias("source"))
+    return keyed.join(why, ["key", "nth"]).drop("nth")
 
 
 async def _append(producer: CommandProducer, topic: str, commands: Sequence[Any]) -> Positions:
