@@ -17,12 +17,14 @@ from pydantic import BaseModel, Field
 
 from shared.effects.target import CallFailed, Content, Effects, Target
 from shared.http.client import AsyncClient, ClientError, Refused, Unavailable, path_of
+from shared.runtime.clock import elapsed_s
 from shared.runtime.logs import configure_logging
 from shared.runtime.settings import Settings
 
 log = structlog.get_logger(__name__)
 
 PAUSE_S = 0.5  # between looks at what is pending
+LONGEST_REST_S = 3_600.0  # that a target may ask for
 
 
 class Pending(BaseModel):
@@ -82,6 +84,7 @@ class Calls:
         self._room = asyncio.Semaphore(target.at_once)
         self._running = set[str]()
         self._failures = 0  # in a row
+        self._rests_until_s = 0.0  # as it has asked for
         self._told = ""
 
     async def run(self) -> None:
@@ -102,8 +105,8 @@ class Calls:
                     continue
                 await self._room.acquire()
                 resting = self._failures >= self._target.breaks_after
-                if resting:
-                    await asyncio.sleep(self._target.rests_s)
+                if (rest_s := max(self._target.rests_s * resting, self._rests_until_s - elapsed_s())) > 0:
+                    await asyncio.sleep(rest_s)
                 self._running.add(effect.effect_id)
                 call = calls.create_task(self._call(effect))
                 if resting:
@@ -140,6 +143,8 @@ class Calls:
             log.warning("a call failed", target=self._target.name, effect=effect.effect_id, reason=reason)
             if failed is None or not failed.final:
                 self._failures += 1
+            if failed is not None:
+                self._rests_until_s = max(self._rests_until_s, elapsed_s() + min(failed.rest_s, LONGEST_REST_S))
             if failed is None and not self._target.repeats:
                 return "expire", _Of(attempt=effect.attempt)
             return "fail", _Fail(attempt=effect.attempt, reason=reason, final=failed is not None and failed.final)

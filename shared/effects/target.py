@@ -18,11 +18,13 @@ class CallFailed(OnefoldError):
     """The call certainly had no effect. Whatever else `send` raises leaves open whether it had one.
 
     reason: for people; it is kept, so it quotes nothing that may be personal. final: a repeat would be useless.
+    rest_s: for so long the target wants no calls at all.
     """
 
-    def __init__(self, reason: str, *, final: bool = False) -> None:
+    def __init__(self, reason: str, *, final: bool = False, rest_s: float = 0.0) -> None:
         super().__init__(reason)
         self.final = final
+        self.rest_s = rest_s
 
 
 class Content(BaseModel):

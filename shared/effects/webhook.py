@@ -5,7 +5,9 @@ from __future__ import annotations
 import hmac
 import time
 from base64 import b64decode, b64encode
+from contextlib import suppress
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 
 import httpx
@@ -30,8 +32,8 @@ class Webhook(Target):
     secret  shared with the receiver, as `whsec_…`: `whsec_` and the Base64 of 24 to 64 random bytes.
     name, repeats, at_once, timeout_s, breaks_after, rests_s: as of every Target.
 
-    Any answer of 2xx is a success; 410 gives the effect up, after any other it is attempted again. Redirects are not
-    followed.
+    Any answer of 2xx is a success; 410 gives the effect up, after any other it is attempted again. With `Retry-After`
+    it gets no call for so long. Redirects are not followed.
     """
 
     url: str = field(kw_only=True)
@@ -59,7 +61,17 @@ class Webhook(Target):
         if answer.status_code in _AMBIGUOUS:
             raise Unclear(str(answer.status_code))
         if not answer.is_success:
-            raise CallFailed(str(answer.status_code), final=answer.status_code == httpx.codes.GONE)
+            final, rest_s = answer.status_code == httpx.codes.GONE, _seconds(answer.headers.get("Retry-After", ""))
+            raise CallFailed(str(answer.status_code), final=final, rest_s=rest_s)
+
+
+def _seconds(retry_after: str) -> float:
+    """From now; 0 for what is neither seconds nor a date."""
+    with suppress(ValueError):
+        if retry_after.isdecimal():
+            return float(retry_after)
+        return parsedate_to_datetime(retry_after).timestamp() - time.time()
+    return 0.0
 
 
 def signature(secret: str, id_: str, at_s: int, body: str) -> str:

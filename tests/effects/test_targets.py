@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Iterator
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
+from urllib.parse import quote, unquote
 
 import pytest
 from pydantic import SecretStr
@@ -30,7 +34,10 @@ def test_a_key_is_the_effects_id_as_a_header_may_have_it(effect_id: str, key: st
 class Answering(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(int(self.path.removeprefix("/")))
+        status, _, later = self.path.removeprefix("/").partition("?")
+        self.send_response(int(status))
+        if later:
+            self.send_header("Retry-After", unquote(later))
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
@@ -67,6 +74,22 @@ def test_a_receiver_that_says_no_has_it_not(url: str, status: int, final: bool) 
     failed = asyncio.run(sent(f"{url}/{status}"))
     assert isinstance(failed, CallFailed)
     assert (str(failed), failed.final) == (str(status), final)
+
+
+@pytest.mark.parametrize(
+    ("later", "least_s", "most_s"),
+    [
+        ("120", 120, 120),
+        (formatdate(time.time() + 7200, usegmt=True), 3600, 7200),
+        ("soon", 0, 0),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", -math.inf, 0),
+    ],
+    ids=["seconds", "date", "neither", "past"],
+)
+def test_a_receiver_may_say_for_how_long_it_wants_no_calls(url: str, later: str, least_s: float, most_s: float) -> None:
+    failed = asyncio.run(sent(f"{url}/429?{quote(later)}"))
+    assert isinstance(failed, CallFailed)
+    assert least_s <= failed.rest_s <= most_s
 
 
 @pytest.mark.parametrize("status", [500, 502, 504])
