@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from contextlib import closing, suppress
@@ -10,7 +11,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import JSON, BigInteger, Column, Integer, String
+from sqlalchemy import JSON, BigInteger, Column, Integer, String, create_engine, event, text
+from sqlalchemy.pool import Pool
 from structlog.testing import capture_logs
 
 from shared.domain.envelope import EventEnvelope
@@ -231,6 +233,98 @@ def test_the_record_whose_row_is_refused_is_named_and_those_before_it_are_writte
     assert {key for key in found(sink, url) if key[0].startswith("account")} == {
         (f"account-{number}", number) for number in range(1, 70)
     }
+
+
+NONE_MORE = things(rows=lambda event: {})
+
+
+def filled_up(url: str) -> Callable[[], None]:
+    """No row more fits into the table of NONE_MORE, in SQLite into no table, until what is returned is called."""
+    if url.startswith("postgres"):
+        stops = "CREATE FUNCTION is_full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} END $$".format(
+            "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100';"
+        )
+        trigger = "TRIGGER is_full BEFORE INSERT ON things_v1 FOR EACH STATEMENT EXECUTE FUNCTION is_full()"
+        execute(url, stops, f"CREATE {trigger}")
+        return lambda: execute(url, "DROP TRIGGER is_full ON things_v1")
+    connections: list[Any] = []
+
+    def limit(connection: Any, _: object) -> None:
+        connections.append(connection)
+        connection.execute("PRAGMA max_page_count = 1")  # as many as there are
+
+    def make_room() -> None:
+        event.remove(Pool, "connect", limit)
+        for connection in connections:
+            with suppress(sqlite3.ProgrammingError):  # it is closed
+                connection.execute("PRAGMA max_page_count = 1000000")
+
+    event.listen(Pool, "connect", limit)
+    return make_room
+
+
+def locked(url: str) -> Callable[[], None]:
+    """The table of NONE_MORE is as good as stopped, until what is returned is called."""
+    engine = create_engine(url)
+    connection = engine.connect()
+    connection.execute(text("LOCK TABLE things_v1 IN SHARE MODE"))  # as CREATE INDEX does
+
+    def unlock() -> None:
+        connection.close()
+        engine.dispose()
+
+    return unlock
+
+
+def execute(url: str, *statements: str) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for each in statements:
+            connection.execute(text(each))
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    ("url", "trouble", "reason"),
+    [
+        ("sqlite", filled_up, "OperationalError: database or disk is full"),
+        pytest.param(
+            *("postgres", filled_up, "DiskFull: could not extend file: No space left on device"),
+            marks=pytest.mark.long,  # in short, SQLite
+        ),
+        ("postgres", locked, "LockNotAvailable: canceling statement due to lock timeout"),
+    ],
+    indirect=["url"],
+    ids=["sqlite-full", "postgres-full", "postgres-slow"],
+)
+def test_a_database_that_is_full_or_slow_is_waited_for_and_then_has_everything(
+    trouble: Callable[[str], Callable[[], None]],
+    reason: str,
+    url: str,
+    memory: Memory,
+    paused: list[float],
+) -> None:
+    """How far the sink is can be asked meanwhile, and a sink of another table goes on."""
+    memory.meanwhile = lambda tries: None
+    memory.charge("ann", 5)
+    others = charges_sink()
+    filled(url, lambda: is_filled(url, NONE_MORE, 1) and is_filled(url, others, 1), NONE_MORE, others)
+    for number in range(2, 3_000):
+        memory.charge("ann", number * 5)
+    is_lasting, end = [trouble(url)], len(memory.records[0])
+
+    def end_it(tries: int) -> None:
+        others_went_on = is_filled(url, others, end) or url.startswith("sqlite")
+        if is_lasting and tries > 2 and others_went_on and is_filled(url, NONE_MORE, 1):
+            is_lasting.pop()()
+
+    memory.meanwhile = end_it
+    soon = "" if url.startswith("sqlite") else "?options=-c%20lock_timeout%3D200"
+    both = NONE_MORE, others
+    said = filled(f"{url}{soon}", lambda: all(is_filled(url, each, end) for each in both), *both)
+    assert {*waits(said)} == {reason}
+    assert "things_v1" in {each["sink"] for each in said if each["event"] == "a sink goes on"}
+    assert len(found(NONE_MORE, url)) == end
 
 
 def test_what_is_unique_may_move_from_row_to_row(url: str, memory: Memory, paused: list[float]) -> None:
