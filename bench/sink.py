@@ -17,6 +17,7 @@ from shared.dev.postgres import Postgres
 from shared.dev.stages import StageFailed
 from shared.sinks.database import Database, DatabaseUnavailable, Fenced
 
+_GOAL = 50_000  # rows a second
 _DEADLINE_S = 600.0
 _TICK_S = 0.05
 
@@ -38,6 +39,7 @@ def sink(lab: Lab, begin: Begin, load: Load) -> Report:
         figures: dict[str, Figure] = {"events_per_s": median(rates), "events": source.count, "rounds": rounds}
         figures["cpu_us"] = round(median(costs), 1)
         report.results.append(Result(f"sink_{name}", figures))
+        report.ratios[f"sink_{name}_vs_goal"] = round(median(rates) / _GOAL, 3)
     return report
 
 
