@@ -4,51 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
 
 import pytest
 
-from dev import module_and_arguments
 from tests.scaffold.checkout import ROOT, Checkout
+from tests.scaffold.pages import Step, program_of, steps
 
 PAGE = (ROOT / "docs" / "tutorials" / "add-a-service.md").read_text()
-BLOCK = re.compile(r"(?:^`(?P<file>[\w./]+)`\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```\n", re.MULTILINE | re.DOTALL)
 ADDRESS = "http://127.0.0.1:31234"
 UP = "python3 dev.py up"
 
 
-class Step(NamedTuple):
-    """A file to write, a command to run, or the expected answer of the last command."""
-
-    kind: Literal["file", "command", "answer"]
-    name: str
-    text: str
-
-
-def steps() -> Iterator[Step]:
-    for block in BLOCK.finditer(PAGE):
-        if block["file"]:
-            yield Step("file", block["file"], block["text"])
-        elif block["kind"] == "sh":
-            yield from (Step("command", line, "") for line in block["text"].splitlines())
-        else:
-            yield Step("answer", block["kind"], block["text"])
-
-
 def run(checkout: Checkout, command: str, address: str) -> str:
-    """Runs a command; `python3 dev.py` without its first step, making a .venv."""
-    program, *arguments = shlex.split(command.replace(ADDRESS, address))
-    if program == "python3":
-        assert arguments.pop(0) == "dev.py"
-        return checkout.run(sys.executable, "-m", *module_and_arguments(arguments))
-    assert program in ("curl", "rm")
-    return checkout.run(program, *arguments)
+    return checkout.run(*program_of(command.replace(ADDRESS, address)))
 
 
 @contextmanager
@@ -64,7 +37,7 @@ def running(checkout: Checkout) -> Iterator[str]:
 
 
 def test_the_tutorial_runs_up_once() -> None:
-    assert [step.name for step in steps() if step.kind == "command"].count(UP) == 1
+    assert [step.name for step in steps(PAGE) if step.kind == "command"].count(UP) == 1
 
 
 @pytest.mark.slow
@@ -72,7 +45,7 @@ def test_the_tutorial_runs_up_once() -> None:
 @pytest.mark.timeout(1200)
 def test_the_tutorial_can_be_followed_to_the_letter(checkout: Checkout) -> None:
     checkout.know_types()
-    todo = list(steps())
+    todo = list(steps(PAGE))
     start = [step.name for step in todo].index(UP)
     follow(checkout, todo[:start], "")
     with running(checkout) as address:
