@@ -26,11 +26,12 @@ from shared.dev.doctor import Diagnosis, diagnose
 from shared.dev.effects import effect_cli
 from shared.dev.environment import explain_os_error
 from shared.dev.formats import Format, shown_as
+from shared.dev.importing import fill, send_next
 from shared.dev.issuer import DevIssuer
 from shared.dev.rename import MEANS, rename
 from shared.dev.reprocess import reprocess
 from shared.dev.sinks import sink_cli
-from shared.dev.stages import StageFailed
+from shared.dev.stages import StageFailed, stage
 from shared.dev.status import shown, status
 from shared.dev.story import drawn, story_of
 from shared.dev.upgrade import upgrade
@@ -41,6 +42,7 @@ from shared.domain.ids import reference
 from shared.domain.personal import personal_fields
 from shared.kafka.brokers import Brokers
 from shared.operations.acls import create_principals, grant
+from shared.operations.export import export, service_in
 from shared.operations.mirror import Mirror, mirror_properties, mirrored_topics, signed_in
 from shared.operations.provision import (
     Difference,
@@ -430,6 +432,51 @@ def story_(
     print(story.model_dump_json(indent=2) if as_json else "\n".join(drawn(story, sys.stdout.isatty())))
     if not story.whole:
         raise typer.Exit(1)
+
+
+@cli.command("export")
+def export_(
+    service: str, folder: Annotated[Path, typer.Argument(metavar="DIR", help="New; it may be copied anywhere.")]
+) -> None:
+    """Write the topics and positions of SERVICE into files, as they are now, to `import` them elsewhere."""
+    _check_known(service)
+    _join_up()
+    declaration = declared(f"services.{service}", "service", "SERVICE")
+    with stage("", "export") as now:
+
+        def tell(done: int, total: int) -> None:
+            per_s = max(done / now.seconds, 1)
+            now.progress(done, total, f"offsets, {per_s:,.0f}/s, {(total - done) / per_s:,.0f} s left;")
+
+        made = export(declaration, load_settings().bootstrap, folder, tell)
+        parts = [part for some in made.parts.values() for part in some.values()]
+        now.done = f"{sum(part.records for part in parts):,} records of {len(parts)} partitions"
+    print(f"{folder} has {service}; personal text is sealed, as in the topics")
+
+
+@cli.command("import")
+def import_(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `export` has written.")],
+    until: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only what led to this message: its id, or TOPIC/PARTITION@OFFSET.")
+    ] = None,
+    next_: Annotated[bool, typer.Option("--next", help="Beside `up`: send the message that --until named.")] = False,
+) -> None:
+    """Fill the empty broker of `up`, which does not run, with an export: the same records at the same offsets."""
+    service = service_in(folder)
+    _check_known(service)
+    declaration = declared(f"services.{service}", "service", "SERVICE")
+    if next_:
+        here = local_stack.found(local_stack.ROOT).settings["ONEFOLD_BOOTSTRAP"]
+        place, offset = send_next(declaration.topology, folder, local_stack.ROOT, here)
+        print(f"sent {place}@{offset}")
+        return
+    if local_stack.running(local_stack.ROOT):
+        raise StageFailed("`up` runs, and its broker's files are to be written", "python3 dev.py down")
+    cut = fill(declaration, load_topologies(), folder, local_stack.ROOT, until)
+    if cut is not None:
+        print(f"next     {cut.at[0]}@{cut.at[1]}: `python3 dev.py import {folder} --next` sends it")
+    print(f"try      python3 dev.py up {service}")
 
 
 @cli.command("console")

@@ -27,6 +27,7 @@ from shared.domain.errors import OnefoldError
 from shared.runtime.child import Child
 from shared.runtime.jars import KAFKA_JARS, fetch_jars
 from shared.runtime.java import Java, as_properties, find_java
+from shared.runtime.positions import Place
 
 _HOST = "127.0.0.1"
 # Below every system's ephemeral range, so that no client's own socket takes a port while its broker is down.
@@ -138,6 +139,26 @@ class EmbeddedKafka:
 
     def resume(self, number: int) -> None:
         self._brokers[number].signal(signal.SIGCONT)
+
+    def write_log(self, place: Place, start: int, batches: Iterable[tuple[int, bytes]], segment_bytes: int) -> None:
+        """Gives an empty partition of the only broker, which does not run, the log that begins at `start`.
+
+        batches: (first offset, bytes). What a broker derives from its log it makes again when it starts.
+        """
+        (clean := self._data_dir / "node-1" / ".kafka_cleanshutdown").unlink(missing_ok=True)
+        folder = clean.parent / f"{place.topic}-{place.number}"
+        for file in folder.iterdir():
+            if file.name != "partition.metadata":
+                file.unlink()
+        log, first = (folder / f"{start:020}.log").open("wb"), start
+        try:
+            for offset, batch in batches:
+                if log.tell() + len(batch) > segment_bytes or offset - first >= 2**31 - 1:
+                    log.close()
+                    log, first = (folder / f"{offset:020}.log").open("wb"), offset
+                log.write(batch)
+        finally:
+            log.close()
 
     def _prepare(self, java: Java, jars: Sequence[Path], classes: SharedClasses, lock: int) -> None:
         cluster_id, ports = self._identity()

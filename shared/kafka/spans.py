@@ -37,6 +37,16 @@ class Span(NamedTuple):
     end: int
 
 
+class WholeRecord(NamedTuple):
+    """A record with all that was written. timestamp: in ms since the epoch."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
 class Chunk(NamedTuple):
     """Records by offset, each field in a list. timestamps: in ms since the epoch."""
 
@@ -51,6 +61,17 @@ def read(client: Mapping[str, Any], span: Span, deadline_s: float = SETTLE_DEADL
 
     deadline_s: how long to wait without any progress. Raises BrokersUnavailable.
     """
+    return map(_chunk, _messages(client, span, deadline_s))
+
+
+def read_whole(client: Mapping[str, Any], span: Span) -> Iterator[WholeRecord]:
+    """The same records with their headers, one by one. Raises BrokersUnavailable."""
+    for messages in _messages(client, span, SETTLE_DEADLINE_S):
+        for each in messages:
+            yield WholeRecord(each.offset(), each.timestamp()[1], each.key(), each.value(), each.headers() or [])
+
+
+def _messages(client: Mapping[str, Any], span: Span, deadline_s: float) -> Iterator[Sequence[Any]]:
     with closing(Consumer({**client, **_READER})) as consumer:
         consumer.assign([TopicPartition(*span.place, span.start)])
         position, heard_at = span.start, time.monotonic()
@@ -59,7 +80,7 @@ def read(client: Mapping[str, Any], span: Span, deadline_s: float = SETTLE_DEADL
             records = list(_fresh(messages, position))
             ends = [_end(message, client) for message in messages if message.error() is not None]
             if records:
-                yield _chunk(records, span.end)
+                yield records[: bisect_left([each.offset() for each in records], span.end)]
                 ends.append(records[-1].offset() + 1)
             if (reached := max(ends, default=position)) > position:
                 position, heard_at = reached, time.monotonic()
@@ -95,12 +116,10 @@ def _end(message: Any, client: Mapping[str, Any]) -> int:
     raise explained(client["bootstrap.servers"], KafkaException(error))
 
 
-def _chunk(records: Sequence[Any], end: int) -> Chunk:
-    offsets = [record.offset() for record in records]
-    inside = records[: bisect_left(offsets, end)]
+def _chunk(records: Sequence[Any]) -> Chunk:
     return Chunk(
-        offsets[: len(inside)],
-        [record.timestamp()[1] for record in inside],
-        [record.key() for record in inside],
-        [record.value() for record in inside],
+        [record.offset() for record in records],
+        [record.timestamp()[1] for record in records],
+        [record.key() for record in records],
+        [record.value() for record in records],
     )
