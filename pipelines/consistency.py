@@ -107,7 +107,7 @@ def check(
     else:
         raise DeadLettersMoved(f"dead letters of {table.table.name} were retried during all {TRIES} reads of it")
     ends = brokers.settled_ends(table.events.name)
-    events = in_scope(records_below(spark, brokers, table.events.name, ends, archive, scope.starts), scope)
+    events = in_scope(records_below(spark, brokers, table.events.name, ends, archive, scope.starts), scope, table)
 
     folded = folds.states(events, table, since=settled).frame
     judged = _compare(rows, folded, _as_rows(spark, answers), table).collect()

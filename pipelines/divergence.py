@@ -102,7 +102,9 @@ class _Story:
     def explains(self, version: _Version) -> bool:
         """Whether the row is a fold at its sequence, or was deleted as one that had ended."""
         if version.is_deleted:
-            return any(self._table.has_ended(to_json(each.state)) for each in self._states[1:])
+            return bool(self._table.table.expires) or any(
+                self._table.has_ended(to_json(each.state)) for each in self._states[1:]
+            )
         folded = [each.state for each in self._states if each.sequence == version.sequence]
         return canonical(version.state) in (canonical(from_json(to_json(state))) for state in folded)
 

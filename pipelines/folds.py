@@ -7,10 +7,11 @@ saw them in. Only names travel to the workers: each imports the service and fold
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
-from itertools import groupby, islice
-from typing import Any, NamedTuple
+from itertools import groupby, islice, repeat
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +31,7 @@ STATES = "partition int, key binary, sequence long, offset long, state binary, l
 sequence  of the row after the last event below `since`, 0 when the key appeared later, and of a view that has ended
 offset    of the record that this event is
 state     after it, as JSON in the form of a table's row
-later     the states after each event from `since` on
+later     the states after each event from `since` on; of a row that has expired, the initial one
 problem   why the fold stopped before the last event below `since`, null when it did not
 """
 
@@ -45,11 +46,13 @@ class Folded(NamedTuple):
     offset: int
 
 
-_Record = tuple[int, bytes, bytes]
-"""offset, key, value"""
+_Record = tuple[int, bytes, bytes, datetime | None]
+"""offset, key, value, clock"""
 
-Advance = Callable[[Folded, int, bytes, bytes], Folded]
-"""(before, offset, key, value) → after the record. Raises when the record cannot follow."""
+
+class Advance(Protocol):
+    def __call__(self, before: Folded, offset: int, key: bytes, value: bytes, clock: datetime | None = None) -> Folded:
+        """After the record. clock: of a view whose rows expire, as of this record. Raises when it cannot follow."""
 
 
 class SequenceBroken(Exception):
@@ -74,10 +77,11 @@ def fold_batches(
     partitions: their number if the engine checks that a row's key belongs where its events are; else None.
     """
     described = table_in(package, table)
-    for number, runs in groupby(_of_one_partition(batches), key=lambda run: run.partition):
+    clocked = described.table.expires is not None
+    for number, runs in groupby(_of_one_partition(batches, clocked=clocked), key=lambda run: run.partition):
         fold = _PartitionFold(described, number, partitions, since.get(number))
         for run in runs:
-            fold.feed(run.offsets, run.keys, run.values)
+            fold.feed(run.offsets, run.keys, run.values, run.clocks)
         yield from as_batches(fold.rows(), STATES)
 
 
@@ -88,6 +92,8 @@ class _PartitionFold:
         self._number = number
         self._partitions = partitions
         self._advance = advance_of(table)
+        self._has_expired = table.pure.has_expired if isinstance(table.pure, Projection) else None
+        self._clock: datetime | None = None  # None where no row expires
         self._initial = Folded(0, table.initial, -1)
         self._since = since
         self._last_offset = -1
@@ -96,13 +102,16 @@ class _PartitionFold:
         self._later: dict[bytes, list[bytes]] = {}
         self._problems: dict[bytes, tuple[int, str]] = {}  # at which offset, and what
 
-    def feed(self, offsets: Sequence[int], keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """More records, in the order of their offsets."""
+    def feed(
+        self, offsets: Sequence[int], keys: Sequence[bytes], values: Sequence[bytes], clocks: Sequence[datetime]
+    ) -> None:
+        """More records, in the order of their offsets. clocks: of each, where rows expire."""
         if offsets[0] <= self._last_offset:
             raise AssertionError(f"offset {offsets[0]} comes after {self._last_offset}: records are not sorted")
         self._last_offset = offsets[-1]
         settled = len(offsets) if self._since is None else bisect_left(offsets, self._since)
-        records = zip(offsets, keys, values, strict=True)
+        self._clock = clocks[-1] if clocks else None
+        records = zip(offsets, keys, values, clocks or repeat(None), strict=bool(clocks))
         self._take(islice(records, settled))
         for record in records:
             self._take_later(record)
@@ -117,18 +126,20 @@ class _PartitionFold:
         for key, last in self._now.items():
             settled = self._settled.get(key, last)
             later, problem = self._later.get(key, []), problems.pop(key, None)
+            if last.sequence and self._expired(last.state, self._clock):
+                later = [*later, to_json(self._initial.state)]
             yield self._number, key, settled.sequence, settled.offset, to_json(settled.state), later, problem
         for key, problem in problems.items():
             yield self._number, key, 0, -1, to_json(self._initial.state), [], problem
 
     def _take(self, records: Iterable[_Record]) -> None:
         now, advance, initial, problems = self._now, self._advance, self._initial, self._problems
-        for offset, key, value in records:
-            if key in problems:
+        for offset, key, value, clock in records:
+            if key in problems or (clock and value is None):  # dropped: only the clock went by it
                 continue
             try:
                 before = now.get(key, initial)
-                after = advance(before, offset, key, value)
+                after = advance(before, offset, key, value, clock)
                 if after is not before:
                     if key not in now and self._partitions is not None:
                         check_home(key, self._number, self._partitions)
@@ -142,7 +153,13 @@ class _PartitionFold:
         self._take([record])
         if (after := self._now.get(key, before)) is not before:
             self._settled.setdefault(key, before)
-            self._later.setdefault(key, []).append(to_json(after.state))
+            later = self._later.setdefault(key, [])
+            if before.sequence and self._expired(before.state, record[3]):
+                later.append(to_json(self._initial.state))
+            later.append(to_json(after.state))
+
+    def _expired(self, state: Any, clock: datetime | None) -> bool:
+        return clock is not None and self._has_expired is not None and self._has_expired(state, clock)
 
 
 def advance_of(table: FoldedTable) -> Advance:
@@ -158,7 +175,7 @@ def _advance_aggregate(decider: Decider[Any, Any, Any], ends: bool) -> Advance:
     decode, evolve, initial = decider.event_codec.decode, decider.evolve, decider.initial
     is_like = decider.row_codec.is_like
 
-    def advance(before: Folded, offset: int, key: bytes, value: bytes) -> Folded:
+    def advance(before: Folded, offset: int, key: bytes, value: bytes, clock: datetime | None = None) -> Folded:
         event = decode(value)
         sequence = before.sequence + 1
         if event.sequence != sequence:
@@ -175,13 +192,18 @@ def _advance_view(projection: Projection[Any, Any]) -> Advance:
     decode, project = projection.event_codec.decode, projection.project
     ends, initial, is_like = projection.table.ends, projection.initial, projection.row_codec.is_like
 
-    def advance(before: Folded, offset: int, key: bytes, value: bytes) -> Folded:
+    def advance(before: Folded, offset: int, key: bytes, value: bytes, clock: datetime | None = None) -> Folded:
         try:
             event = decode(value)
         except UnknownType:
             return before
-        view = project(before.state if before.sequence else initial, event, key.decode())
-        return Folded(0 if ends and is_like(view, initial) else before.sequence + 1, view, offset)
+        now, sequence = clock or event.occurred_at, before.sequence
+        if sequence and projection.has_expired(before.state, now):
+            sequence = 0
+        view = project(before.state if sequence else initial, event, key.decode())
+        if projection.has_expired(view, now):
+            view = initial
+        return Folded(0 if ends and is_like(view, initial) else sequence + 1, view, offset)
 
     return advance
 
@@ -195,13 +217,15 @@ class _Run(NamedTuple):
     offsets: list[int]
     keys: list[bytes]
     values: list[bytes]
+    clocks: list[datetime]
 
 
-def _of_one_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[_Run]:
-    """Each batch, cut where the Kafka partition changes."""
+def _of_one_partition(batches: Iterable[pa.RecordBatch], *, clocked: bool) -> Iterator[_Run]:
+    """Each batch, cut where the Kafka partition changes. clocked: with the clock as of each record, see `in_scope`."""
     for batch in batches:
         runs, start = pc.run_end_encode(batch.column("partition")), 0
         for partition, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
             run = batch.slice(start, end - start)
-            yield _Run(partition, *(run.column(name).to_pylist() for name in ("offset", "key", "value")))
+            offsets, keys, values = (run.column(name).to_pylist() for name in ("offset", "key", "value"))
+            yield _Run(partition, offsets, keys, values, run.column("timestamp").to_pylist() if clocked else [])
             start = end

@@ -104,7 +104,7 @@ def _folded(
     """A view's STATES by key."""
     ends = brokers.settled_ends(part.events.name)
     events = records_below(spark, brokers, part.events.name, ends, archive, scope.starts)
-    return folds.states(in_scope(events, scope), part, since=since).frame.select("key", *Part._fields)
+    return folds.states(in_scope(events, scope, part), part, since=since).frame.select("key", *Part._fields)
 
 
 def _judged(rows: DataFrame, parts: Sequence[DataFrame], table: JoinedTable) -> DataFrame:

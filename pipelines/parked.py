@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable
 from pipelines.sources import RECORDS, Batches, Flow
 from shared.kafka.brokers import Brokers, Positions
 from shared.kafka.spans import read_all
 from shared.kafka.transactions import Record
 from shared.parking.parked import (
+    NO_CLOCK,
     PARKED_CODEC,
+    Clock,
     OperatorRequest,
     Parked,
     is_note,
@@ -94,8 +97,12 @@ def present_scope(brokers: Brokers, table: FoldedTable, parked: Iterable[Parked]
     return Scope(starts, (*dropped, *((each.partition, offset) for each in parked for offset in each.offsets)))
 
 
-def in_scope(records: Flow, scope: Scope) -> Flow:
-    """The `records` that are in `scope`, in the same order."""
+def in_scope(records: Flow, scope: Scope, table: FoldedTable) -> Flow:
+    """The `records` that are in `scope`, in the same order. Where rows of `table` expire, `timestamp` is the clock of
+    the partition as of each record, and one that was dropped has neither key nor value: the clock goes by it, too.
+    """
+    if table.table.expires is not None:
+        return records.then(partial(_clocked, scope), RECORDS)
     return records.then(partial(_in_scope, scope), RECORDS) if scope.starts or scope.dropped else records
 
 
@@ -105,3 +112,16 @@ def _in_scope(scope: Scope, batches: Batches) -> Iterator[pa.RecordBatch]:
         places = zip(batch["partition"].to_pylist(), batch["offset"].to_pylist(), strict=True)
         kept = [place[1] >= scope.starts.get(place[0], 0) and place not in dropped for place in places]
         yield batch.filter(pa.array(kept, pa.bool_()))
+
+
+def _clocked(scope: Scope, batches: Batches) -> Iterator[pa.RecordBatch]:
+    dropped, clocks = set(scope.dropped), dict[int, Clock]()
+
+    def told() -> Iterator[tuple[Any, ...]]:
+        for number, offset, _, key, value in rows_of(batches):
+            if offset >= scope.starts.get(number, 0):
+                clock = clocks.get(number, NO_CLOCK).after(offset, value)
+                clocks[number] = clock
+                yield (number, offset, clock.at, *((None, None) if (number, offset) in dropped else (key, value)))
+
+    return as_batches(told(), RECORDS)

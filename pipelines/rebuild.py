@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
 from itertools import chain
 from pathlib import Path
@@ -47,9 +48,12 @@ from shared.parking.parked import (
     PARKED_CODEC,
     STOOD,
     SUPERSEDED_ID,
+    Clock,
     OperatorRequest,
+    clock_id,
     ended_id,
     note_of,
+    note_of_clock,
     note_of_ended,
     note_of_successor,
     partition_of_id,
@@ -63,6 +67,7 @@ _ROWS = "partition int, key binary, value binary, events long, problem string"
 _BROKEN = pc.field("problem").is_valid()
 _KEPT = pc.field("value").is_valid() | _BROKEN
 _PROBLEMS_SHOWN = 5
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class AlreadyBuilt(OnefoldError):
@@ -316,6 +321,20 @@ class Rebuild:
             for number, position in plan.positions[source].items():
                 row = PARKED_CODEC.encode(Row(1, note_of_ended(number, source, position - 1), {}, position - 1))
                 yield Record(target, ended_id(table.name).encode(), row, number)
+        for folded in (each for each in self._tables if each.table.expires is not None):
+            for number, clock in self._clocks(plan, folded).items():
+                row = PARKED_CODEC.encode(Row(1, note_of_clock(number, folded.events.name, clock), {}, clock.offset))
+                yield Record(target, clock_id(folded.table.name).encode(), row, number)
+
+    def _clocks(self, plan: Plan, table: FoldedTable) -> dict[int, Clock]:
+        """By partition, where the rows that were folded stand."""
+        ends, scope = plan.positions[table.events.name], scope_of(plan.notes, table)
+        records = events.records_below(
+            self._spark, self._brokers, table.events.name, ends, self._archive(table), scope.starts
+        )
+        clocked = in_scope(records, scope, table).frame
+        last = clocked.groupBy("partition").agg(F.unix_micros(F.max("timestamp")).alias("at")).collect()
+        return {row.partition: Clock(ends[row.partition] - 1, _EPOCH + timedelta(microseconds=row.at)) for row in last}
 
     def _noted(self, plan: Plan) -> Iterator[Record]:
         """Records in no row of the old version's views are in no row of the new one's, which `parity` has to know."""
@@ -383,7 +402,7 @@ class Rebuild:
             self._spark, self._brokers, table.events.name, {number: ends[number]}, self._archive(table), scope.starts
         )
         if table.is_view:
-            folded = folds.states(in_scope(records, scope), table)
+            folded = folds.states(in_scope(records, scope, table), table)
             return folded.then(partial(_of_view, table.package, table.table.name), _ROWS).frame
         old = self._taken_over(plan, table, number, records)
         both = old.join(folds.states(records, table).frame, "key", "full_outer")
@@ -501,8 +520,8 @@ def _of_view(package: str, name: str, states: Batches) -> Iterator[pa.RecordBatc
     codec = table_in(package, name).row_codec
     rows = (
         (partition, key, *_encoded(codec, Row(count, from_json(state), {}, offset), problem))
-        for partition, key, count, offset, state, _, problem in rows_of(states)
-        if count or problem
+        for partition, key, count, offset, state, later, problem in rows_of(states)
+        if (count and not later) or problem  # nor of one that has expired
     )
     return as_batches(rows, _ROWS)
 

@@ -107,6 +107,21 @@ def identity_in(raw: bytes | None) -> Identity | None:
     return found if found.id else None
 
 
+class _Dated(Struct, frozen=True, gc=False):
+    occurred_at: Aware
+
+
+_read_dated = Decoder(_Dated).decode
+
+
+def occurred_in(raw: bytes | None) -> datetime | None:
+    """When the event in a record's value occurred, of whatever type it is; None for what says no such time."""
+    try:
+        return _read_dated(raw or b"").occurred_at
+    except _UNREADABLE:
+        return None
+
+
 class _Codec(Generic[Envelope, M]):
     """Raises ValueError for types that `check_types` refuses, or a version that cannot be upcast.
 

@@ -38,6 +38,7 @@ def abilities_of(topology: Topology, topics: Iterable[str], processors: Sequence
         for path in _paths(codec.state_type)
     }
     ends = {f"rows of {table.name} end" for table in topology.tables if table.ends}
+    ends |= {f"rows of {table.name} expire at {table.expires}" for table in topology.tables if table.expires}
     return frozenset({*topics, *sources, *reads, *rows, *ends})
 
 

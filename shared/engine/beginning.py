@@ -107,4 +107,5 @@ class Beginning:
         """Whether rows say up to which record of its source they have come, or what tells of those that have ended."""
         tables = [table for table in (processor.table, processor.history_index) if table is not None]
         has_rows = any(True for table in tables for _ in filling.rows(table, number).store.scan(number))
-        return has_rows or parking.ended(processor.name, processor.source.name) >= 0
+        about = processor.name, processor.source.name
+        return has_rows or max(parking.ended(*about), parking.clock(*about).offset) >= 0

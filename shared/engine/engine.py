@@ -325,6 +325,7 @@ class Engine(Service):
         if self._beginning.begin(self._filling):
             await self._flush()
             return
+        await self._filling.end_expired()
         wait_ms = DUE_WAIT_MS if self._filling.batch or self.reading.sets_aside else POLL_WAIT_MS
         fetched = await self.reading.fetch(wait_ms, self._pace.at_most(fills_batch=self.reading.fills_batch))
         for place, records in fetched.items():

@@ -11,6 +11,7 @@ from shared.domain.envelope import Identity
 from shared.domain.errors import REASON_MAX_CHARS
 from shared.domain.row import TOO_LARGE
 from shared.engine.batch import FULL_RECORDS, Batch, Handling, Refusal
+from shared.engine.expiry import ExpiringProcessor, Expiry
 from shared.engine.heat import Heat
 from shared.engine.holdings import Holdings
 from shared.engine.pace import Pace
@@ -62,6 +63,7 @@ class Filling:
         self._alive = alive
         self._dead_letters = holdings.topology.dead_letters.name
         self._refused: dict[Handling, Refusal] = {}  # what leads to records that are too large
+        self._expiry = Expiry()
         self._skipped: dict[Place, int] = {}  # positions past offsets without a record, not in a batch yet
         self.batch = Batch(self._dead_letters, self._refused)
         self.pending = Batch(self._dead_letters)
@@ -71,6 +73,7 @@ class Filling:
         self.batch = Batch(self._dead_letters, self._refused)
         self.pending = Batch(self._dead_letters)
         self._skipped.clear()
+        self._expiry.restart()
 
     def hand_over(self) -> Batch:
         """The batch, to be committed; the next one begins."""
@@ -81,6 +84,7 @@ class Filling:
 
     def committed(self, batch: Batch) -> None:
         self.pending = Batch(self._dead_letters)
+        self._expiry.committed()
         self.careful -= {place for place, rows in batch.rows.items() if rows.changed}
         for handling in [each for each in self._refused if each[2] < batch.offsets.get(each[1], 0)]:
             del self._refused[handling]
@@ -201,6 +205,7 @@ class Filling:
 
     async def _fulfil(self, request: OperatorRequest, record: ReadRecord) -> None:
         refusal = self._refused.get((OPERATOR_REQUESTS, Place(record.topic, record.partition), record.offset))
+        self._expiry.restart()  # rows of the key may have expired while it was parked
         note = await self._requests.fulfil(
             request,
             self.parking(record.partition),
@@ -220,10 +225,23 @@ class Filling:
         """
         if refusal is not None and refusal.times == TIMES_REFUSED:
             return Failure(TOO_LARGE, refusal.reason[:REASON_MAX_CHARS])
-        rows = self._rows_of(processor, record.partition)
+        rows, parking = self._rows_of(processor, record.partition), self.parking(record.partition)
+        processor.recall(record, parking)
         failure = processor.attempt(record, rows, self.batch, retried_ms=asked_ms)
-        processor.note(record.partition, self.parking(record.partition))
+        processor.note(record.partition, parking)
         return failure
+
+    async def end_expired(self) -> None:
+        """Delete some of the rows that have expired, also while no record comes."""
+        expiring = {place for place in self._holdings.sources if place.topic in self._holdings.expiring}
+        for place in expiring and expiring - self._holdings.unread():
+            source = self._holdings.sources[place]
+            for view in source.processors:
+                if isinstance(view, ExpiringProcessor):
+                    rows, parking = self._rows_of(view, place.number), self.parking(place.number)
+                    if rows is not None and self._expiry.end_some(view, rows, parking):
+                        self.batch.advance(place, source.position, 0)
+                    await self._pace.yield_to_http()
 
     def _rows_of(self, processor: Processor, partition: int) -> Rows | None:
         if processor.table is None:

@@ -13,7 +13,7 @@ from shared.engine.answers import Answers
 from shared.engine.batch import Batch
 from shared.engine.processors import Processor
 from shared.engine.sources import Source
-from shared.engine.wiring import by_source, codecs_of, lagging
+from shared.engine.wiring import by_source, codecs_of, expiring, lagging
 from shared.runtime.positions import Place
 from shared.tables.replicas import Replicas
 from shared.tables.store import RowStore
@@ -44,7 +44,8 @@ class Plan:
 class Holdings:
     """sources, replicas: by partition. processors: by source. answers: whoever waits for a commit here.
 
-    may_lag: the sources of our own events that nobody waits for, unless `is_lag_awaited`.
+    may_lag: the sources of our own events that nobody waits for, unless `is_lag_awaited`. expiring: those of views
+    whose rows expire.
 
     parked: the ids of the parked keys, by partition, once a record of it was handled. handled, commits: since the
     worker has started.
@@ -54,6 +55,7 @@ class Holdings:
         self.topology = topology
         self.processors = by_source(topology, processors)
         self.may_lag = lagging(self.processors)
+        self.expiring = expiring(self.processors)
         self.sources: dict[Place, Source] = {}
         self.replicas = Replicas(topology, stores, codecs_of(topology, processors))
         self.answers = Answers()

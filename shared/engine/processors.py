@@ -12,7 +12,7 @@ import structlog
 from pydantic_core import from_json
 
 from shared.domain.decider import Decider
-from shared.domain.envelope import CommandEnvelope, identity_in
+from shared.domain.envelope import CommandEnvelope, EventEnvelope, identity_in
 from shared.domain.errors import REASON_MAX_CHARS, BadMessage, RowUnreadable, Unknown, UnknownType
 from shared.domain.history_index import (
     continued,
@@ -147,6 +147,10 @@ class Processor(ABC):
     def retry(self, record: SourceRecord, rows: Rows | None, batch: Batch, asked_ms: int) -> None:
         """As `handle`, for a record that was parked. asked_ms: see `attempt`."""
         self.handle(record, rows, batch)
+
+    def recall(self, record: SourceRecord, parking: Parking) -> None:
+        """Before a parked record is tried again, what is known of the moment when it came; here nothing."""
+        return
 
     def note(self, partition: int, parking: Parking) -> None:
         """Note what rows don't tell of the records that were handled since it was last asked; here nothing."""
@@ -412,16 +416,19 @@ class ProjectionProcessor(Listener):
         if record.key is None:
             raise BadMessage("no key")
         kept = rows.get(record.key)
-        row = kept or self._initial
-        if record.offset <= (row.offset if kept else self._ended):
+        if record.offset <= (kept.offset if kept else self._ended):
             return
+        row = kept if kept and not self._has_expired(kept.state, event) else self._initial
         view = self._project(row.state, event, record.key.decode())
-        has_ended = self._ends and self._is_like(view, self._initial.state)
+        has_ended = self._ends and (self._is_like(view, self._initial.state) or self._has_expired(view, event))
         if kept or not has_ended:
             after = None if has_ended else Row(row.sequence + 1, view, row.outcomes, record.offset)
             self._put(rows, record.key, after)
             if has_ended:
                 self._last_end = record.offset
+
+    def _has_expired(self, view: Any, event: EventEnvelope[Any]) -> bool:
+        return False
 
     def _put(self, rows: Rows, key: bytes, after: Row[Any] | None) -> None:
         if self._joins:

@@ -10,6 +10,7 @@ from typing import Any
 from shared.domain.decider import Decider
 from shared.domain.outcomes import OUTCOME_CODEC
 from shared.domain.row import Codec
+from shared.engine.expiry import ExpiringProcessor
 from shared.engine.processors import (
     AggregateProcessor,
     HistoryIndexProcessor,
@@ -22,8 +23,9 @@ from shared.engine.processors import (
     TimerProcessor,
 )
 from shared.parking.parked import PARKED_CODEC
-from shared.tables.indexing import fields_of, kinds
+from shared.tables.indexing import fields_of, formats, kinds
 from shared.topology.declaration import Service
+from shared.topology.projection import Projection
 from shared.topology.topics import Table, Topic, Topology
 
 
@@ -41,8 +43,12 @@ def processors_of(service: Service) -> list[Processor]:
         *policies,
         *map(PublicationProcessor, service.publications),
         *map(TimerProcessor, service.timers),
-        *(ProjectionProcessor(projection, joins) for projection in service.projections),
+        *(_projecting(projection)(projection, joins) for projection in service.projections),
     ]
+
+
+def _projecting(projection: Projection[Any, Any]) -> type[ProjectionProcessor]:
+    return ProjectionProcessor if projection.table.expires is None else ExpiringProcessor
 
 
 def topics_of(
@@ -59,14 +65,15 @@ def wired(topology: Topology, processors: Sequence[Processor]) -> Sequence[Proce
 
     Raises ValueError, also for a second aggregate, for a declared table without a processor, for one of a processor
     that is not declared, for timers that nothing reads, for a topic whose name tells another kind, for an index on a
-    field that no phase of the state has, or that holds no values in order, and for a topic that loses records before
-    they are handled.
+    field that no phase of the state has, or that holds no values in order, for rows that expire at what is no instant,
+    and for a topic that loses records before they are handled.
     """
     _refuse_second_aggregate(topology, processors)
     _refuse_half_wired(topology, processors)
     _refuse_other_kinds(topology, processors)
     _refuse_losses(topology, processors)
     _refuse_useless_indexes(topology, processors)
+    _refuse_timeless(topology, processors)
     if topology.history is None or topology.history_index is None:
         return processors
     for each in processors:
@@ -185,6 +192,17 @@ def _refuse_useless_indexes(topology: Topology, processors: Sequence[Processor])
                 )
 
 
+def _refuse_timeless(topology: Topology, processors: Sequence[Processor]) -> None:
+    for each in processors:
+        if isinstance(each, ExpiringProcessor) and each.table is not None and each.table.expires is not None:
+            held = formats(each.projection.state, each.table.expires)
+            if held != {"date-time"}:
+                raise ValueError(
+                    f"{topology.service}: rows of {each.name} expire at {each.table.expires!r}, which is no instant; "
+                    f"fix: give that field the type Instant, or Instant | None"
+                )
+
+
 def by_source(topology: Topology, processors: Sequence[Processor]) -> dict[str, list[Processor]]:
     """The processors by the name of their source. Raises ValueError for those that can't share a worker.
 
@@ -223,6 +241,13 @@ def lagging(processors: Mapping[str, Sequence[Processor]]) -> frozenset[str]:
         source
         for source in own & processors.keys()
         if all(each.repeatable or isinstance(each, PublicationProcessor) for each in processors[source])
+    )
+
+
+def expiring(processors: Mapping[str, Sequence[Processor]]) -> frozenset[str]:
+    """The sources of views whose rows expire. processors: by source."""
+    return frozenset(
+        source for source, some in processors.items() if any(isinstance(x, ExpiringProcessor) for x in some)
     )
 
 

@@ -34,6 +34,7 @@ from shared.parking.parked import (
     PARKED_CODEC,
     STOOD,
     OperatorRequest,
+    clock_id,
     ended_id,
     is_noted_in,
     note_of,
@@ -265,7 +266,8 @@ def _ended(topology: Topology, replay: Replay) -> Iterator[Record]:
     changelog = topology.changelog(topology.parked).name
     for table in (each for each in replay.tables if each.ends and not each.joins):
         for partition in range(topology.partitions):
-            yield Record(changelog, ended_id(table.name).encode(), None, partition)
+            for note in (ended_id(table.name), *([clock_id(table.name)] if table.expires else ())):
+                yield Record(changelog, note.encode(), None, partition)
 
 
 def _notes(replay: Replay, begins: Mapping[Place, int]) -> Iterator[OperatorRequest]:

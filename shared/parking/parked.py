@@ -6,10 +6,12 @@ import json
 import re
 from bisect import bisect_left, insort
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
+from shared.domain.envelope import occurred_in
 from shared.domain.row import RowCodec
 
 _NOTED_ID = re.compile(r".*@([a-z0-9-]+\.[a-z0-9-]+\.v[0-9]+)", re.DOTALL)
@@ -27,6 +29,8 @@ moved its position back."""
 SUPERSEDED_ID = f"{_PAGE}superseded"
 """Of the row in each partition that says that the next version goes on from its positions; nor is it listed."""
 _ENDED = f"{_PAGE}ended/"
+_CLOCK = f"{_PAGE}clock/"
+_ABOUT_VIEWS = _ENDED.encode(), _CLOCK.encode()
 _NOTES = NOTE_ID.encode(), BEGINS_ID.encode(), SUPERSEDED_ID.encode()
 
 
@@ -35,6 +39,22 @@ class Failure(NamedTuple):
 
     code: str
     reason: str
+
+
+class Clock(NamedTuple):
+    """What time it is in a partition, by its events alone: the latest `occurred_at` up to the record at `offset`."""
+
+    offset: int
+    at: datetime
+
+    def after(self, offset: int, value: bytes | None) -> Clock:
+        """As of the record there."""
+        occurred = occurred_in(value)
+        return Clock(offset, self.at if occurred is None else max(self.at, occurred))
+
+
+NO_CLOCK = Clock(-1, datetime.min.replace(tzinfo=UTC))
+"""Before the first record."""
 
 
 class Parked(BaseModel):
@@ -134,9 +154,24 @@ def ended_id(table: str) -> str:
     return f"{_ENDED}{table}"
 
 
+def note_of_clock(partition: int, source: str, clock: Clock) -> Parked:
+    return _note(partition, json.dumps({source: clock.at.isoformat()}), clock.offset)
+
+
+def clock_in(note: Parked | None, source: str) -> Clock:
+    """Of a view whose rows expire. A note about another source says nothing."""
+    at = None if note is None else noted_in(note).get(source)
+    return NO_CLOCK if note is None or at is None else Clock(note.offset, datetime.fromisoformat(at))
+
+
+def clock_id(table: str, parked: int | None = None) -> str:
+    """Of that note about the table, or of the one for a parked record; no scan of the store lists them."""
+    return f"{_CLOCK}{table}" if parked is None else f"{_CLOCK}{table}/{parked}"
+
+
 def is_note(key: bytes | None) -> bool:
     """Whether the row of that key tells of what the version has done, and not of what is parked."""
-    return key is not None and (key in _NOTES or key.startswith(_ENDED.encode()))
+    return key is not None and (key in _NOTES or key.startswith(_ABOUT_VIEWS))
 
 
 def _note(partition: int, text: str, offset: int = 0) -> Parked:

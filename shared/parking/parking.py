@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import islice
 
 from shared.domain.ids import check_aggregate_id
 from shared.domain.row import Row
@@ -16,11 +17,15 @@ from shared.parking.parked import (
     BEGINS_ID,
     NOTE_ID,
     SUPERSEDED_ID,
+    Clock,
     Failure,
     Parked,
+    clock_id,
+    clock_in,
     ended_id,
     ends_with_topic,
     note_of,
+    note_of_clock,
     note_of_ended,
     noted_in,
     page_id,
@@ -90,6 +95,9 @@ class Parking:
     def drop(self, id_: str, count: int) -> Parked | None:
         """Let the first `count` records go. Returns the first page of those that stay parked."""
         parked = self.get(id_)
+        for offset in islice(self.offsets(id_), count):
+            if parked is not None and self.get(noted := clock_id(parked.processor, offset)) is not None:
+                self._rows.put(noted.encode(), None)
         while parked is not None and count >= len(parked.offsets):
             count -= len(parked.offsets)
             parked = self._next(id_, parked)
@@ -131,6 +139,18 @@ class Parking:
 
     def note_ended(self, table: str, partition: int, source: str, offset: int) -> None:
         self._write(ended_id(table), note_of_ended(partition, source, offset))
+
+    def clock(self, table: str, source: str, parked: int | None = None) -> Clock:
+        """Of a view whose rows expire. parked: as of the parked record at that offset."""
+        return clock_in(self.get(clock_id(table, parked)), source)
+
+    def committed_clock(self, table: str, source: str) -> Clock:
+        """The same, as far as the store has it."""
+        raw = self._rows.store.get(self._rows.partition, clock_id(table).encode())
+        return clock_in(None if raw is None else self._rows.codec.decode(raw).state, source)
+
+    def note_clock(self, table: str, partition: int, source: str, clock: Clock, *, parked: int | None = None) -> None:
+        self._write(clock_id(table, parked), note_of_clock(partition, source, clock))
 
     def _add(self, id_: str, parked: Parked, offset: int) -> None:
         at = bisect_right(parked.pages, offset)

@@ -156,6 +156,14 @@ def kinds(type_: Any, field: str, *, by_alias: bool = True) -> set[str]:
     return {kind for found in _shapes(whole, field) for case in _cases(found, definitions) for kind in _kinds(case)}
 
 
+def formats(type_: Any, field: str) -> set[str | None]:
+    """The formats of the texts that `field` can be, as far as they have one: `date-time` of an instant."""
+    whole = _schema(type_)
+    definitions = whole.get("$defs", {})
+    cases = (case for found in _shapes(whole, field) for case in _cases(found, definitions))
+    return {case.get("format") for case in cases if case.get("type") != "null"}
+
+
 def _schema(type_: Any, by_alias: bool = True) -> JsonSchemaValue:
     return TypeAdapter(type_).json_schema(by_alias=by_alias, schema_generator=_Shape, mode="serialization")
 

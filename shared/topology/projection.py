@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -52,6 +53,11 @@ class Projection(Generic[E, V]):
     @cached_property
     def row_codec(self) -> RowCodec[V]:
         return RowCodec(self.state)
+
+    def has_expired(self, view: V, clock: datetime) -> bool:
+        """Whether the row of that view has ended by then. clock: of its partition, as of the record in hand."""
+        at = None if self.table.expires is None else getattr(view, self.table.expires, None)
+        return at is not None and bool(at <= clock)
 
     @cached_property
     def initial_row(self) -> Row[V]:

@@ -77,9 +77,11 @@ class Table:
     ends         whether a row ends, and is deleted, when `evolve` or `project` gives the initial state again. Its key
                  can begin again: an aggregate with the next sequence, a view with the first. A table of aggregates that
                  ends needs the topology's `history`. A view that has rows when this changes is computed again.
+    expires      the field of a view's state, an Instant or null, that says when its row ends: by the time of the events
+                 in the row's partition, never by a clock. Such a table `ends`, and has an index of the field.
     joins        the tables of which its rows are made; declare such a table by `Table.joined`.
 
-    Raises ValueError for a name or an index that is not legal.
+    Raises ValueError for a name or an index that is not legal, and for an aggregate's table that expires.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Table:
     kept_ms: int = KEPT_FOR_EVER
     ends: bool = False
     joins: tuple[Table, ...] = ()
+    expires: str | None = None
 
     @classmethod
     def joined(cls, name: str, *joins: Table, indexes: tuple[str | tuple[str, ...], ...] = ()) -> Table:
@@ -133,6 +136,12 @@ class Table:
             if not isinstance(index, str) and not 1 < len(index) == len({*index}):
                 fix = "name two fields or more, each once, or one as text"
                 raise ValueError(f"{self.name}: {index!r} is no index; fix: {fix}")
+        if self.expires is not None:
+            if self.is_of_commands:
+                fix = "send the command that ends it by a Timer, so that its end is an event, too"
+                raise ValueError(f"{self.name}: an aggregate's row can't expire; fix: {fix}")
+            object.__setattr__(self, "ends", True)
+            object.__setattr__(self, "indexes", tuple(dict.fromkeys((*self.indexes, self.expires))))
 
 
 def outcomes_of(table: Table, hours: int = IDEMPOTENCY_HOURS_MIN) -> Table:

@@ -1,4 +1,4 @@
-"""The topics and the tables of carts: rows of both end."""
+"""The topics and the tables of carts: rows of all end."""
 
 from shared.topology import Table, Topic, Topology
 
@@ -7,5 +7,6 @@ EVENTS = Topic("carts.events.v1")
 
 CARTS = Table("carts", source=COMMANDS, indexes=("phase",), ends=True)
 WAITING = Table("waiting", source=EVENTS, indexes=("items",), ends=True)
+FRESH = Table("fresh", source=EVENTS, expires="until")
 
-TOPOLOGY = Topology("carts", topics=(COMMANDS, EVENTS), tables=(CARTS, WAITING), history=EVENTS, partitions=2)
+TOPOLOGY = Topology("carts", topics=(COMMANDS, EVENTS), tables=(CARTS, WAITING, FRESH), history=EVENTS, partitions=2)

@@ -176,7 +176,7 @@ def test_a_row_that_a_retry_has_ended_stays_so_when_its_source_is_read_again(
         return {record.offset: record for record in records}, NO_MORE_AT_ONCE
 
     monkeypatch.setattr(OperatorRequests, "_reread", reread)
-    service = replace(SERVICE, projections=(replace(PROJECTIONS[0], project=left, events=(ItemAdded,)),))
+    service = replace(SERVICE, projections=(replace(PROJECTIONS[0], project=left, events=(ItemAdded,)), PROJECTIONS[1]))
     for cart, item in (("bob", "1"), ("bob", "-1"), ("ann", "3"), ("bob", "2"), ("bob", "-2"), ("ann", "-3")):
         add(broker, cart, item)
     asyncio.run(worker(broker, "w", service).work())

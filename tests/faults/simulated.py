@@ -20,6 +20,7 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import HeartbeatRequest
+from pydantic_core import from_json
 
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import OffsetsUnknown, Position
@@ -35,6 +36,7 @@ from shared.kafka.transactions import (
 )
 from shared.runtime.failpoints import STEPS
 from shared.runtime.positions import Place
+from shared.tables.indexing import entry, indexed
 from shared.tables.store import FIRST_KEY, RowStore, StoreFailed
 from tests.faults.log import Read, Records
 
@@ -693,6 +695,12 @@ class FakeStore:
         self._fail_if(partition in self.broken, partition)
         begin = max(after + b"\x00", FIRST_KEY)
         return iter(sorted((key, value) for key, value in self._rows[partition].items() if key >= begin))
+
+    def keys_by(self, partition: int, index: str, start: bytes) -> Iterator[bytes]:
+        self._fail_if(partition in self.broken, partition)
+        states = ((key, from_json(value)["state"]) for key, value in self._rows[partition].items() if key >= FIRST_KEY)
+        entries = sorted(entry(index, indexed(state, index), key) for key, state in states)
+        return (each for each in entries if each > start)
 
     def apply(
         self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None, at: float = 0.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -33,14 +34,16 @@ from shared.domain.history_index import ended_key, goes_on_from, index_codec
 from shared.domain.row import Row
 from shared.engine.batch import Batch
 from shared.engine.processors import ProjectionProcessor
+from shared.kafka import murmur2
 from shared.kafka.brokers import Brokers
 from shared.kafka.spans import read_all
 from shared.operations.provision import provision
+from shared.parking.parked import PARKED_CODEC, clock_id, clock_in
 from shared.topology.projection import Projection
-from shared.topology.topics import HOUR_MS
+from shared.topology.topics import HOUR_MS, Topology
 from tests.carts.domain import DECIDER, INITIAL, Cart, Filled, ItemAdded
 from tests.carts.projections import Waiting
-from tests.carts.topology import CARTS, COMMANDS, EVENTS, TOPOLOGY, WAITING
+from tests.carts.topology import CARTS, COMMANDS, EVENTS, FRESH, TOPOLOGY, WAITING
 from tests.conftest import WORKER_SETTINGS
 from tests.pipelines.conftest import next_version
 from tests.unit.test_ending import ADD, OUT, SENT, Worker, sent
@@ -48,7 +51,7 @@ from tests.waiting import eventually
 
 PACKAGE = "tests.carts"
 ALONE = "tom"  # in its partition
-AGGREGATE, VIEW = table_in(PACKAGE, CARTS.name), table_in(PACKAGE, WAITING.name)
+AGGREGATE, VIEW, EXPIRES = (table_in(PACKAGE, table.name) for table in (CARTS, WAITING, FRESH))
 
 
 def worked(*carts: tuple[str, Any]) -> Worker:
@@ -272,31 +275,52 @@ def test_spark_and_workers_agree_and_a_next_version_has_the_same_rows(spark: Any
     with httpx.Client(base_url=worker.url, timeout=60) as http:
         for cart in ("ann", "bob", "eve", ALONE):
             http.post(f"/carts/{cart}/items", json={"item": "tea"}).raise_for_status()
-        for cart in ("ann", "bob", ALONE):
+        http.post("/carts/icy/items", json={"item": "ice"}).raise_for_status()
+        eventually(lambda: http.get("/fresh/icy").is_success)
+        late = next(f"late-{number}" for number in range(64) if partition_of(f"late-{number}") == partition_of("icy"))
+
+        def has_melted() -> bool:
+            http.post(f"/carts/{late}/items", json={"item": "tea"}).raise_for_status()
+            return http.get("/fresh/icy").status_code == 404
+
+        eventually(has_melted)
+        for cart in ("ann", "bob", ALONE, "icy", late):
             http.post(f"/carts/{cart}/check-out").raise_for_status()
         http.post("/carts/bob/items", json={"item": "jam"}).raise_for_status()
         eventually(lambda: brokers.positions(TOPOLOGY.group).get(EVENTS.name) == brokers.settled_ends(EVENTS.name))
-    for table, agree in ((AGGREGATE, 4), (VIEW, 2)):
+    for table, agree in ((AGGREGATE, 6), (VIEW, 2), (EXPIRES, 6)):
         verdict = check(spark, brokers, table, url=worker.url)
         assert (verdict.differ, verdict.agree) == (0, agree), str(verdict)
     worker.stop()
-    build = Rebuild(spark, brokers, [AGGREGATE, VIEW], 2, tmp_path / "work")
+    build = Rebuild(spark, brokers, [AGGREGATE, VIEW, EXPIRES], 2, tmp_path / "work")
     provision([build.topology], settings)
-    assert build.run(lambda *_: None) == 4
-    for table in (AGGREGATE, VIEW):
+    assert build.run(lambda *_: None) == 9
+    kept = {"ann", "bob", "eve", ALONE, late}
+    for table, keys in ((AGGREGATE, {"bob", "eve"}), (VIEW, {"bob", "eve"}), (EXPIRES, kept)):
         old, new = (_latest(brokers, each.changelog(table.table).name) for each in (TOPOLOGY, build.topology))
         assert new == old
-        assert old.keys() == {b"bob", b"eve"}
+        assert old.keys() == {key.encode() for key in keys}
+    assert _clocks(brokers, build.topology) == _clocks(brokers, TOPOLOGY)
     assert build.topology.history_index is not None
     assert _latest(brokers, build.topology.changelog(build.topology.history_index).name).keys() == {
-        ended_key("ann"),
-        ended_key(ALONE),
+        *map(ended_key, ("ann", ALONE, "icy", late)),
     }
     worker.command = next_version("carts")
     worker.start()
     with httpx.Client(base_url=worker.url, timeout=60) as http:
         http.post(f"/carts/{ALONE}/items", json={"item": "tea"}).raise_for_status()
         assert eventually(lambda: http.get(f"/carts/{ALONE}"), lambda found: found.is_success).json()["sequence"] == 3
+
+
+def partition_of(cart: str) -> int:
+    return murmur2.partition_of(cart.encode(), TOPOLOGY.partitions)
+
+
+def _clocks(brokers: Brokers, topology: Topology) -> dict[int, datetime]:
+    """By partition."""
+    rows = read_all(brokers, topology.changelog(topology.parked).name)
+    notes = [PARKED_CODEC.decode(row).state for _, key, row in rows if row and key == clock_id(FRESH.name).encode()]
+    return {note.partition: clock_in(note, EVENTS.name).at for note in notes}
 
 
 def _latest(brokers: Brokers, changelog: str) -> dict[bytes | None, bytes]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from itertools import count
 
 import httpx
 import pytest
 
 from shared.dev.stack import Stack
 from shared.dev.worker import faust_command
+from shared.kafka.murmur2 import partition_of
 from tests.carts.topology import TOPOLOGY
 from tests.conftest import WORKER_SETTINGS
 from tests.queries.cluster import DEADLINE_S, answered, client
@@ -21,7 +24,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.anyio]
 NAMES = [f"cart-{number}" for number in range(8)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def carts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     settings = WORKER_SETTINGS.model_copy(update={"session_timeout_s": SHORT_SESSION_S})
     command = partial(faust_command, package="tests")
@@ -30,10 +33,14 @@ def carts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-async def send(http: httpx.AsyncClient, url: str, cart: str, command: str) -> int:
+def shares_partition(cart: str, other: str) -> bool:
+    return partition_of(cart.encode(), TOPOLOGY.partitions) == partition_of(other.encode(), TOPOLOGY.partitions)
+
+
+async def send(http: httpx.AsyncClient, url: str, cart: str, command: str, item: str = "tea") -> int:
     """The sequence after it."""
-    body = {"item": "tea"} if command == "items" else None
-    headers = {"Idempotency-Key": f"{cart}-{command}-{url}"}
+    body = {"item": item} if command == "items" else None
+    headers = {"Idempotency-Key": f"{cart}-{command}-{url}-{item}"}
     answer = await answered(partial(http.post, f"{url}/carts/{cart}/{command}", json=body, headers=headers))
     assert answer.status_code == 201, answer.text
     sequence: int = answer.json()["sequence"]
@@ -62,3 +69,36 @@ async def test_carts_that_have_ended_are_gone_everywhere_and_begin_again_after_a
         for cart in NAMES:
             shown = (await answered(partial(http.get, f"{one.url}/carts/{cart}"))).json()
             assert shown == {"cart_id": cart, "items": ["tea"], "sequence": 3}
+
+
+async def test_what_has_expired_is_gone_from_lists_and_streams_and_its_key_begins_again(carts: Stack) -> None:
+    """Ice lasts for a second, by the events of its partition: nothing but a later one ends it."""
+    one, other = carts.workers
+    later = next(name for name in (f"late-{number}" for number in range(64)) if shares_partition(name, "icy"))
+
+    async def time_passes(http: httpx.AsyncClient) -> None:
+        for number in count():
+            await send(http, one.url, later, "items", f"tea-{number}")
+
+    async with client() as http, http.stream("GET", f"{other.url}/changes/fresh?key=icy") as stream:
+        lines = stream.aiter_lines()
+        await told(lines, "id: ")
+        await send(http, one.url, "icy", "items", "ice")
+        await told(lines, "event: changed")
+        tasks = [asyncio.ensure_future(each) for each in (told(lines, "event: deleted"), time_passes(http))]
+        done, (passing,) = await asyncio.wait(tasks, return_when="FIRST_COMPLETED")
+        done.pop().result()
+        passing.cancel()
+        assert (await answered(partial(http.get, f"{other.url}/fresh/icy"))).status_code == 404
+        listed = (await answered(partial(http.get, f"{other.url}/fresh?complete=true"))).json()["items"]
+        assert {each["cart_id"] for each in listed} >= {later}
+        assert "icy" not in {each["cart_id"] for each in listed}
+        assert await send(http, one.url, "icy", "items", "tea") == 2, "the aggregate has not ended"
+        await told(lines, 'data: {"key":"icy","sequence":1')
+
+
+async def told(lines: AsyncIterator[str], begin: str) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        async for line in lines:
+            if line.startswith(begin):
+                return

@@ -36,7 +36,7 @@ from shared.topology.topics import HOUR_MS, Table, Topic, Topology
 from tests.carts.domain import DECIDER, INITIAL, AddItem, Cart, CheckedOut, CheckOut, Filled, ItemAdded
 from tests.carts.projections import PROJECTIONS, Waiting
 from tests.carts.service import SERVICE
-from tests.carts.topology import CARTS, COMMANDS, EVENTS, TOPOLOGY, WAITING
+from tests.carts.topology import CARTS, COMMANDS, EVENTS, FRESH, TOPOLOGY, WAITING
 
 Fact = EventEnvelope[ItemAdded | CheckedOut]
 ADD, OUT = AddItem(item="tea"), CheckOut()
@@ -275,7 +275,7 @@ def test_a_retry_that_ends_a_row_leaves_out_no_other_record_that_is_retried() ->
 
 
 def test_a_table_that_does_not_end_keeps_a_row_in_the_initial_state() -> None:
-    kept = replace(TOPOLOGY, tables=(replace(CARTS, ends=False), WAITING))
+    kept = replace(TOPOLOGY, tables=(replace(CARTS, ends=False), WAITING, FRESH))
     worker = Worker(replace(SERVICE, topology=kept))
     for command in (ADD, OUT):
         worker.send("ann", command)
@@ -286,7 +286,7 @@ def test_an_aggregate_goes_on_also_where_rows_end_no_more(worker: Worker) -> Non
     """As in a rolling update, or after it was rolled back."""
     for command in (ADD, OUT):
         worker.send("ann", command)
-    after = Worker(replace(SERVICE, topology=replace(TOPOLOGY, tables=(replace(CARTS, ends=False), WAITING))))
+    after = Worker(replace(SERVICE, topology=replace(TOPOLOGY, tables=(replace(CARTS, ends=False), WAITING, FRESH))))
     after.stores, after.logs = worker.stores, worker.logs
     after._handled |= worker._handled
     assert after.send("ann", ADD).sequence == 3
@@ -302,7 +302,7 @@ def test_rows_of_aggregates_can_not_end_without_a_history() -> None:
 def test_brokers_compact_changelogs_whose_rows_end_before_they_are_a_gigabyte() -> None:
     specs = declared_topics([TOPOLOGY], Settings())
     tight = {name for name, spec in specs.items() if "segment.bytes" in spec.settings()}
-    assert tight == {TOPOLOGY.changelog(table).name for table in (CARTS, WAITING, TOPOLOGY.parked)}
+    assert tight == {TOPOLOGY.changelog(table).name for table in (CARTS, WAITING, FRESH, TOPOLOGY.parked)}
     without_views = declared_topics([replace(TOPOLOGY, tables=(CARTS,))], Settings())
     assert "segment.bytes" not in without_views[TOPOLOGY.changelog(TOPOLOGY.parked).name].settings()
     assert {specs[name].settings()["delete.retention.ms"] for name in tight} == {"86400000"}

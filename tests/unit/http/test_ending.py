@@ -15,7 +15,7 @@ from shared.testing.node import MemoryNode
 from tests.carts.api import cart_view, routes
 from tests.carts.domain import DECIDER
 from tests.carts.service import SERVICE
-from tests.carts.topology import CARTS, TOPOLOGY, WAITING
+from tests.carts.topology import CARTS, FRESH, TOPOLOGY, WAITING
 from tests.unit.http.services import client_of
 from tests.unit.http.test_changes import Api
 
@@ -118,5 +118,5 @@ async def test_an_aggregate_whose_owner_is_in_a_field_can_not_end(node: MemoryNo
     with pytest.raises(ValueError, match=r"^/carts/\{cart_id\}: rows of carts end, .*; fix: name cart_id, or leave "):
         create_api(node, resource)
     carts = replace(CARTS, ends=False)
-    kept = replace(SERVICE, topology=replace(TOPOLOGY, tables=(carts, WAITING)))
+    kept = replace(SERVICE, topology=replace(TOPOLOGY, tables=(carts, WAITING, FRESH)))
     create_api(MemoryNode(kept.topology, processors_of(kept)), replace(resource, table=carts))
