@@ -24,6 +24,7 @@ from shared.engine.processors import Processor
 from shared.engine.wiring import codecs_of, wired
 from shared.group.assignor import AbleAssignor
 from shared.group.internals import EngineTableManager, EngineTransport, EngineWorker, LogReader, keep_alive, sign
+from shared.group.routes import RouteKeeper
 from shared.group.store import HiddenStore
 from shared.kafka.access import ANSWER_S
 from shared.kafka.offsets import Offsets
@@ -32,6 +33,7 @@ from shared.kafka.tokens import ClientTokens
 from shared.kafka.transactions import TransactionalProducer, producer_id
 from shared.operations.provision import require_topics
 from shared.runtime.logs import logging_config
+from shared.runtime.routes import Routes
 from shared.runtime.settings import Principal, Settings, SettingsError
 from shared.runtime.tracing import tracing_of
 from shared.tables.store import RowStore
@@ -117,6 +119,7 @@ class WorkerApp(faust.App):
         for source in sources:
             self.topics.add(self.topic(source, key_type=bytes, value_type=bytes, acks=False))
         self.abilities = abilities_of(topology, self.engine_topics, self._working)
+        self.routes = None if topology.routes is None else Routes()
         self._http = http
 
     def _row_table(self, table: Table, codec: Codec[Any] | None) -> RowTable:
@@ -142,6 +145,8 @@ class WorkerApp(faust.App):
         if self.tracing is not None:
             self.tracing.start()
         await self.add_runtime_dependency(self.engine)
+        if self.routes is not None:
+            await self.add_runtime_dependency(self._keeper(self.routes))
         await self.add_runtime_dependency(self._http(self))
 
     async def on_stop(self) -> None:
@@ -175,6 +180,16 @@ class WorkerApp(faust.App):
             tracing=self.tracing,
             loop=self.loop,
             beacon=self.beacon,
+        )
+
+    def _keeper(self, routes: Routes) -> RouteKeeper:
+        def owned() -> list[int]:
+            served = self.engine.serves
+            return [n for n in range(self.topology.partitions) if served(self.topology.shown_tables[0], n)]
+
+        url, bootstrap = self.settings.url, self.settings.bootstrap
+        return RouteKeeper(
+            self.topology, routes, self.new_consumer, bootstrap, owned, url, loop=self.loop, beacon=self.beacon
         )
 
     def new_consumer(self, fetch_bytes: int = 2**20, **other: Any) -> LogReader:

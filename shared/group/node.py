@@ -25,6 +25,7 @@ from shared.kafka.producer import CommandProducer, ProducerFailed
 from shared.runtime.clock import brokers_clock
 from shared.runtime.machine import Growth, machine
 from shared.runtime.positions import Committed, Place
+from shared.runtime.routes import Routes
 from shared.runtime.settings import Settings
 from shared.runtime.status import Machine, ReplicaStatus, SourceStatus, Status, Trouble
 from shared.runtime.tracing import Tracing
@@ -58,6 +59,10 @@ class WorkerNode:
     @property
     def tracing(self) -> Tracing | None:
         return self._app.tracing
+
+    @property
+    def routes(self) -> Routes | None:
+        return self._app.routes
 
     @property
     def decider(self) -> Decider[Any, Any, Any] | None:
@@ -142,6 +147,7 @@ class WorkerNode:
         engine = self._app.engine
         return (
             engine.assignment is not None
+            and (self.routes is None or self.routes.read)
             and engine.membership.in_lease
             and self._held.replicas.serves_all(engine.assignment.active)
         )

@@ -45,6 +45,7 @@ EXPOSED = (
     "Onefold-Partition",
     "Onefold-Position",
     "Onefold-Until",
+    "Onefold-Version",
 )
 Routes = Callable[[Node, Peers], Sequence[APIRouter]]
 """A Resource, or a function that makes routers with FastAPI."""

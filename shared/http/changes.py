@@ -28,8 +28,10 @@ from shared.http.auth import Authority, OwnRows, caller_of, own_rows
 from shared.http.guard import OwnedRouter
 from shared.http.limits import client_of
 from shared.http.node import Node, Present, as_json, view_sealer
+from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
 from shared.http.refusals import TooMany
+from shared.http.versions import VERSION_HEADER, other_version, owner_in
 from shared.runtime.clock import brokers_clock
 from shared.tables.feed import Change, Feed
 from shared.topology.topics import Table, Topology
@@ -108,9 +110,12 @@ def parse_id(text: str) -> tuple[str, dict[int, int]]:
     return found[1], {int(partition): int(offset) for partition, offset in pairs}
 
 
-def change_routes(node: Node, table: Table, present: Present, *, owned: bool | str) -> APIRouter:
+def change_routes(
+    node: Node, table: Table, present: Present, *, owned: bool | str, peers: Peers | None = None
+) -> APIRouter:
     """`GET /changes/<table>`.
 
+    peers: to pass on what another version has to answer; None where there is none.
     owned: whether keys have owners, who may follow only their own; or the field of rows that names their owner.
     """
     router = _router(owned)
@@ -130,13 +135,20 @@ def change_routes(node: Node, table: Table, present: Present, *, owned: bool | s
     ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
         key = query.key
         partitions = range(node.topology.partitions) if key is None else [node.partition(key.encode())]
-        own, caller = own_rows(request), caller_of(request)
+        own = own_rows(request)
         after = _after(last_event_id, node.topology, table, partitions)
         at = partial(format_id, node.topology.changelog(table).name)
+        version = other_version(request, node)
+        over = partial(_over, request, node, version)
         try:
             with request.app.state.streams.place(client_of(request)):
+                if version is not None and peers is not None:
+                    owner = owner_in(node.routes, version, partitions[0])
+                    async with peers.stream(request, owner) as sent:
+                        yield until(over, _parsed(sent))
+                    return
                 async with node.changes(table, after, None if key is None else key.encode()) as feed:
-                    yield _events(feed, own, shown, at, partial(ended, request.app.state.closing, caller))
+                    yield _events(feed, own, shown, at, over)
         except LookupError as unknown:
             raise _unprocessable(str(unknown)) from unknown
 
@@ -213,6 +225,34 @@ def _event(change: Change, view: BaseModel | None, event_id: str) -> ServerSentE
         return None
     data = ChangedRow(key=key, sequence=change.row.sequence, row=from_json(as_json(view)))
     return ServerSentEvent(event="changed", id=event_id, data=data)
+
+
+async def _parsed(events: AsyncIterator[str]) -> AsyncIterator[ServerSentEvent]:
+    async for event in events:
+        fields: dict[str, str] = {}
+        for line in event.split("\n"):
+            name, _, value = line.partition(":")
+            fields[name] = f"{fields[name]}\n{value[1:]}" if name in fields else value[1:]
+        yield ServerSentEvent(
+            comment=fields.get(""),
+            event=fields.get("event"),
+            id=fields.get("id"),
+            retry=int(fields["retry"]) if "retry" in fields else None,
+            raw_data=fields.get("data"),
+        )
+
+
+async def _over(request: Request, node: Node, version: int | None) -> None:
+    """Returns when `ended` does, or when another version than the one that answers now has to."""
+    ends = [ended(request.app.state.closing, caller_of(request))]
+    if node.routes is not None and not is_hop(request) and VERSION_HEADER not in request.headers:
+        ends.append(node.routes.moved(version or node.topology.version))
+    waiting = [asyncio.ensure_future(each) for each in ends]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
 
 
 async def ended(closing: asyncio.Event, caller: Authority | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -38,6 +39,14 @@ class Alive(BaseModel):
 
 class Ready(BaseModel):
     status: str = "ready"
+
+
+class Standing(BaseModel):
+    """own: the version of the worker that was asked. owners: by version and partition, their URLs."""
+
+    own: int
+    active: int
+    owners: Mapping[int, Mapping[int, str]]
 
 
 def health_routes(node: Node, peers: Peers) -> APIRouter:
@@ -78,6 +87,15 @@ def operator_routes(node: Node, peers: Peers, registry: CollectorRegistry) -> AP
         """This worker and, in `members`, `tables` and `topics`, all of them: who holds what, and how far behind."""
         found = node.status() if is_hop(request) else await whole_cluster(request, node, peers)
         return Response(found.model_dump_json(), media_type="application/json")
+
+    @router.get("/versions", response_model=Standing)
+    async def versions() -> Standing:
+        """Which version of the service answers, and who owns what in each, as this worker knows it."""
+        routes, own = node.routes, node.topology.version
+        if routes is None:
+            return Standing(own=own, active=own, owners={})
+        active = own if routes.active is None else routes.active.version
+        return Standing(own=own, active=active, owners={each: routes.owners(each) for each in sorted(routes.versions)})
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:

@@ -24,6 +24,7 @@ from shared.http.node import Node, Present, as_json, positions_of, view_sealer
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
 from shared.http.scans import Bounds, Scan, SortKey, Wanted
+from shared.http.versions import other_version
 from shared.runtime.positions import format_positions
 from shared.tables.indexing import NOT_NULL, fields_of, indexed, kinds, sortable
 from shared.topology.topics import Table
@@ -179,9 +180,11 @@ class Lists:
             shares = await self._owned(wanted, query)
             shares |= await self._stale(wanted - shares.keys(), query)
             return JSONResponse({"parts": [_packed(share) for share in shares.values()]})
+        is_declared = self._table in self._node.topology.tables  # those of the engine are of each version
+        version = other_version(request, self._node) if is_declared else None
         deadline, covered = asyncio.get_running_loop().time() + PATIENCE_S, dict[int, Covered]()
         while True:
-            shares = await self._shares(request, wanted, query)
+            shares = await self._shares(request, wanted, query, version)
             found, place = _merged(shares.values(), query)
             cursor = encode_cursor(query.order, place) if place else None
             covered = _together(covered, {p: _covered(p, shares) for p in wanted})
@@ -204,11 +207,14 @@ class Lists:
             raise not_valid("query", "cursor", str(error)) from error
         return query.model_copy(update={"cursor": cursor})
 
-    async def _shares(self, request: Request, wanted: set[int], query: ListQuery) -> Shares:
-        """Of all owners, or of standbys in their place. Raises NotReady for a list that has to be complete."""
-        shares = await self._owned(wanted, query)
-        shares |= await self._from_owners(request, wanted - shares.keys(), query)
-        if query.max_lag is not None:
+    async def _shares(self, request: Request, wanted: set[int], query: ListQuery, version: int | None) -> Shares:
+        """Of all owners, or of standbys in their place; of another version, of its owners.
+
+        Raises NotReady for a list that has to be complete.
+        """
+        shares = {} if version is not None else await self._owned(wanted, query)
+        shares |= await self._from_owners(request, wanted - shares.keys(), query, version)
+        if query.max_lag is not None and version is None:
             shares |= await self._stale(wanted - shares.keys(), query)
             shares |= await self._from_standbys(request, wanted - shares.keys(), query)
         missing = wanted - shares.keys()
@@ -247,13 +253,20 @@ class Lists:
         """Taken before the rows are read, so that they are never older."""
         return format_positions(positions_of(self._node, self._table, partition))
 
-    async def _from_owners(self, request: Request, partitions: set[int], query: ListQuery) -> Shares:
+    async def _from_owners(
+        self, request: Request, partitions: set[int], query: ListQuery, version: int | None
+    ) -> Shares:
         by_owner: dict[str, set[int]] = defaultdict(set)
         for partition in partitions:
-            owner = self._node.owner(self._table, partition)
+            owner = self._owner(partition, version)
             if owner is not None and owner != self._node.settings.url:
                 by_owner[owner].add(partition)
         return await self._ask(request, by_owner, query.model_copy(update={"max_lag": None}))
+
+    def _owner(self, partition: int, version: int | None) -> str | None:
+        if version is None or self._node.routes is None:
+            return self._node.owner(self._table, partition)
+        return self._node.routes.owner(version, partition)
 
     async def _from_standbys(self, request: Request, partitions: set[int], query: ListQuery) -> Shares:
         others = self._node.members() - {self._node.settings.url} if partitions else ()

@@ -15,6 +15,7 @@ from shared.domain.row import Row
 from shared.privacy.persons import check_person_keys
 from shared.privacy.sealing import Sealer, sealer
 from shared.runtime.positions import Committed, Place
+from shared.runtime.routes import Routes
 from shared.runtime.settings import Settings
 from shared.runtime.status import Status
 from shared.runtime.tracing import Tracing
@@ -57,6 +58,10 @@ class Node(Protocol):
     @property
     def tracing(self) -> Tracing | None:
         """None where nothing is traced."""
+
+    @property
+    def routes(self) -> Routes | None:
+        """Which version answers; None where the service has only one."""
 
     @property
     def decider(self) -> Decider[Any, Any, Any] | None:

@@ -10,8 +10,8 @@ import fnmatch
 import hashlib
 import ipaddress
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
@@ -37,8 +37,10 @@ T = TypeVar("T")
 
 PEER_HEADER = "Onefold-Peer"
 LINES = "application/x-ndjson"
+EVENTS = "text/event-stream"
 CONNECT_S = 1.0
 ANSWER_S = 3.0  # on top of the caller's wait; a peer that takes longer is frozen or cut off
+SILENT_S = 60.0  # a stream is pinged more often
 TOKEN_S = 30.0  # allows for clocks that differ by so much, either way
 FORWARDED = (
     "accept",
@@ -46,6 +48,7 @@ FORWARDED = (
     "idempotency-key",
     "if-match",
     "if-none-match",
+    "last-event-id",
     "occurred-at",
     "prefer",
     "traceparent",
@@ -275,6 +278,18 @@ class Peers:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise NotReady(f"the owner {owner} does not answer: {type(error).__name__}") from error
 
+    @asynccontextmanager
+    async def stream(self, request: Request, owner: str) -> AsyncIterator[AsyncIterator[str]]:
+        """The Server-Sent Events with which the owner answers, each as it was sent. Raises NotReady."""
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_S, sock_read=SILENT_S)
+        try:
+            async with self._passed_on(request, owner, b"", timeout) as answer:
+                if answer.status != HTTPStatus.OK or answer.content_type != EVENTS:
+                    raise NotReady(f"{owner} does not stream: {await _reason(answer)}")
+                yield _events(answer)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise NotReady(f"{owner} does not answer: {type(error).__name__}") from error
+
     def _passed_on(
         self, request: Request, owner: str | None, body: bytes, timeout: aiohttp.ClientTimeout
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
@@ -327,6 +342,16 @@ class Peers:
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+
+async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[str]:
+    """Until the owner ends, as every stream may: a client resumes it."""
+    rest = b""
+    with suppress(aiohttp.ClientError, TimeoutError):
+        async for part in answer.content.iter_any():
+            *whole, rest = (rest + part).split(b"\n\n")
+            for event in whole:
+                yield event.decode()
 
 
 def _target(scope: Scope) -> str:

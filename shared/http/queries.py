@@ -21,6 +21,7 @@ from shared.http.auth import own_rows
 from shared.http.node import Node, Present, as_json, positions_of, view_sealer
 from shared.http.peers import Peers
 from shared.http.problems import Problem, problem
+from shared.http.versions import VERSION_HEADER, other_version, owner_in
 from shared.http.waiting import MAX_WAIT_S, while_connected
 from shared.runtime.positions import POSITIONS, Place, format_positions, parse_positions
 from shared.topology.topics import Table
@@ -105,6 +106,9 @@ class Queries:
         """The row, from its owner (this worker, or one hop away) or from a standby within `max_lag`."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
+        if (version := other_version(request, self._node)) is not None:
+            owner = owner_in(self._node.routes, version, partition)
+            return await self._awaited(request, self._peers.forward(request, owner, reading.wait))
         if self._node.serves(self._table, partition):
             owned = self._owned(request, aggregate_id, partition, reading)
             return await (self._awaited(request, owned) if reading.wait else owned)
@@ -247,11 +251,13 @@ class Queries:
         return self._headers(partition, lag, owner, positions)
 
     def _headers(self, partition: int, lag: int, owner: str, positions: Mapping[Place, int]) -> dict[str, str]:
+        version = {} if self._node.routes is None else {VERSION_HEADER: str(self._node.topology.version)}
         return {
             "Onefold-Lag": str(lag),
             "Onefold-Partition": str(partition),
             "Onefold-Owner": owner,
             "Onefold-Position": format_positions(positions),
+            **version,
         }
 
     @staticmethod

@@ -81,7 +81,7 @@ class Resource(Generic[S]):
         if "changes" in self.without:
             return routers
         owned = self.owner is not None if self.owner in (None, self._id) else self.owner
-        return [*routers, change_routes(node, self.table, self.view, owned=owned or False)]
+        return [*routers, change_routes(node, self.table, self.view, owned=owned or False, peers=peers)]
 
     @property
     def _collection(self) -> str:

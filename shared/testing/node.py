@@ -26,6 +26,7 @@ from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import BY_KEY, Record
 from shared.runtime.clock import brokers_clock
 from shared.runtime.positions import Committed, Place
+from shared.runtime.routes import Routes
 from shared.runtime.settings import Settings
 from shared.runtime.status import ReplicaStatus, SourceStatus, Status
 from shared.tables import indexing
@@ -60,6 +61,7 @@ class MemoryNode:
         self.topology = topology
         self.decider = decider_of(processors)
         self.tracing = None
+        self.routes: Routes | None = None
         self.settings = settings or Settings(data_dir=Path(gettempdir(), f"onefold-{uuid4()}"))
         self.refuses: set[int] = set()
         """Partitions that nobody owns."""

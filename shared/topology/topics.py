@@ -226,6 +226,14 @@ class Topology:
         return Topic(f"{self.service}.dead.v1")
 
     @cached_property
+    def routes(self) -> Topic | None:
+        """Which of its versions answers; shared by all of them. None where it is not only views, which do not stand
+        side by side.
+        """
+        views = [not table.is_of_commands for table in self.tables]
+        return Topic(f"{self.service}.routes.v1", "compact") if views and all(views) else None
+
+    @cached_property
     def parking(self) -> Topic:
         """What operators want done with parked records, in those records' partition."""
         return Topic(f"{self.group}.parking.v1")
@@ -278,7 +286,8 @@ class Topology:
 
     def all_topics(self) -> tuple[Topic, ...]:
         """The declared topics, those that every service has, and the tables' changelogs."""
-        return (*self.topics, self.dead_letters, self.parking, *(self.changelog(table) for table in self.all_tables()))
+        changelogs = (self.changelog(table) for table in self.all_tables())
+        return (*self.topics, self.dead_letters, self.parking, *filter(None, [self.routes]), *changelogs)
 
 
 def _names(tables: Iterable[Table]) -> str:

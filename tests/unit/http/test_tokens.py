@@ -79,7 +79,7 @@ def own(issuer: DevIssuer) -> FastAPI:
 def scopes_of(route: Route) -> list[str]:
     """The narrowest scopes that open the route."""
     right = "read" if route.method == "GET" else "write"
-    of_operators = route.path.split("/")[1] in ("cluster", "dead-letters", "metrics", "stories")
+    of_operators = route.path.split("/")[1] in ("cluster", "dead-letters", "metrics", "stories", "versions")
     of_contents = route.path.endswith(("/record", "/correct"))
     opens = ["operations"] * of_operators + [route.service] * (of_contents or not of_operators)
     return [f"{each}:{right}" for each in opens]
