@@ -36,6 +36,7 @@ from shared.dev.status import shown, status
 from shared.dev.story import drawn, story_of
 from shared.dev.upgrade import upgrade
 from shared.dev.variables import variables
+from shared.dev.versions import versions_cli
 from shared.dev.worker import faust_command, free_port
 from shared.domain.errors import OnefoldError
 from shared.domain.ids import reference
@@ -81,6 +82,7 @@ _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 cli = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 cli.add_typer(dead_letters.cli, name="dead-letters")
 cli.add_typer(sink_cli(lambda: _join_up()), name="sink")
+cli.add_typer(versions_cli(lambda: _join_up()))
 cli.add_typer(effect_cli(lambda service: _workers_of(_join_up()).get(service, ())), name="effect")
 
 

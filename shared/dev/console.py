@@ -120,7 +120,7 @@ def show(
     mends: whether it may retry, discard and correct dead letters, in the name of this process's user.
     """
     chosen = port or page_port()
-    watcher = _watcher(topologies, workers, diagnose, bootstrap, controls, _user() if mends else None)
+    watcher = _watcher(topologies, workers, diagnose, bootstrap, controls, user() if mends else None)
     print(f"console  {url_at(chosen)}", flush=True)
     asyncapi = partial(document_of, *(each.service for each in topologies))
     serve(create_console(watcher, controls, asyncapi), chosen)
@@ -197,7 +197,8 @@ def _declared(name: str) -> Declared:
     return Declared.of(app.topology, app.processors, declared(f"services.{name}", "service", "SERVICE").reads)
 
 
-def _user() -> str:
+def user() -> str:
+    """Who runs this process."""
     try:
         return getuser()
     except (KeyError, OSError):  # a container's user may have no name

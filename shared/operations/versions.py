@@ -1,0 +1,418 @@
+"""Versions of a service of views, side by side: what stands, how their rows compare, and which of them answers.
+
+A plan is made of what is found on the brokers, and says what will be done, or is refused. Each step may have been taken
+already, so whoever was interrupted does the same again. Only what only reads can stand twice: two versions that decide,
+send or copy would do all of it twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from msgspec import Raw, Struct
+from msgspec.json import decode
+
+from shared.domain.errors import OnefoldError
+from shared.kafka.access import ANSWER_S, client_config
+from shared.kafka.brokers import Brokers, BrokersUnavailable, Positions, explained
+from shared.kafka.producer import producer_config
+from shared.kafka.spans import Span, read, read_all
+from shared.operations.provision import provision
+from shared.runtime.positions import Place
+from shared.runtime.routes import PARTITION, Active, Routes, owner_key
+from shared.runtime.settings import Settings
+from shared.topology.declaration import Service
+from shared.topology.topics import Table, Topology
+
+CATCH_UP_S = 20.0
+_PAUSE_S = 0.2
+
+
+class VersionsRefused(OnefoldError):
+    """What was asked for would be unsafe as things are; nothing was changed.
+
+    Operator action: do what the message says after `fix:`.
+    """
+
+
+class Step(NamedTuple):
+    """says: what it does, in the words that the plan is printed with."""
+
+    says: str
+    do: Callable[[], None]
+
+
+class Standing(NamedTuple):
+    """One version. members: of its group. lag: records that it has still to read; None if it has no position yet."""
+
+    version: int
+    group: str
+    members: Sequence[str]
+    lag: int | None
+    active: bool
+
+
+class Differing(NamedTuple):
+    """A row that two versions have otherwise. one, other: the states as JSON; None where there is no row."""
+
+    partition: int
+    key: bytes
+    one: bytes | None
+    other: bytes | None
+
+    @property
+    def fields(self) -> Mapping[str, tuple[Any, Any]]:
+        """Those that differ; all of a row that one lacks."""
+        return differing(*(None if state is None else decode(state) for state in (self.one, self.other)))
+
+
+@dataclass
+class Compared:
+    """Of one table. equal: rows that both have alike. moved: that changed while they were compared, and so were not."""
+
+    table: str
+    equal: int = 0
+    moved: int = 0
+    differ: list[Differing] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        """All that were compared."""
+        return self.equal + len(self.differ)
+
+    @property
+    def by_field(self) -> Mapping[str, int]:
+        """In how many rows each field differs."""
+        return Counter(name for each in self.differ for name in each.fields)
+
+
+class _Row(Struct, frozen=True, gc=False):
+    state: Raw
+    offset: int
+    made_of: dict[str, tuple[int, int]] = {}
+
+
+class Versions:
+    """Of one service, as this checkout declares it. Blocking. Every method raises BrokersUnavailable."""
+
+    def __init__(self, service: Service, settings: Settings) -> None:
+        self.service = service
+        self.topology = service.topology
+        self._settings = settings
+        self._brokers = Brokers(settings.bootstrap)
+
+    def of(self, version: int) -> Topology:
+        return replace(self.topology, version=version)
+
+    def routes(self) -> Routes:
+        """As they are now."""
+        routes, topic = Routes(), self.topology.routes
+        if topic is not None and self._brokers.has(topic.name):
+            for _, key, value in read_all(self._brokers, topic.name):
+                routes.apply(key, value)
+        return routes
+
+    def standing(self) -> list[Standing]:
+        """The versions of which anything stands, up to the one behind the declared."""
+        active = self.routes().active
+        found = []
+        for version in range(1, self.topology.version + 2):
+            group = self.of(version).group
+            members, positions = self._brokers.members(group), self._positions(version)
+            if members or positions:
+                lag = self._unread(positions, self._ends()) if positions else None
+                is_active = version == active.version if active else bool(members)
+                found.append(Standing(version, group, members, lag, is_active))
+        return found
+
+    def deploy(self) -> Iterator[Step]:
+        """Raises VersionsRefused."""
+        self._refuse_what_acts()
+        new, active = self.topology, self.routes().active
+        if new.version == 1:
+            raise self._refusal("only version 1 is declared", "raise `version` in topology.py, beside the change")
+        stays = active or Active(version=new.version - 1)
+        if stays.version > new.version:
+            fix = f"raise `version` above {stays.version} in topology.py"
+            raise self._refusal(f"version {stays.version} is active, and {new.version} is older", fix)
+        if not self._positions(stays.version):
+            fix = f"start its workers; or if {new.group} is to be the only one, `rebuild {new.service}`"
+            raise self._refusal(f"{self.of(stays.version).group} has read nothing yet", fix)
+        positions = self._positions(new.version)
+        if not positions:
+            self._refuse_cut_history()
+        yield Step(f"topics of {new.group} are created, where they are missing", self._provision)
+        if active is None:
+            yield Step(f"version {stays.version} answers all requests", lambda: self._say(stays))
+        if not positions:
+            starts = self._starts()
+            begins = f"{new.group} begins at the first record of {', '.join(starts)}"
+            yield Step(begins, lambda: self._brokers.commit(new.group, starts))
+
+    def switch(self, by: str, reason: str) -> Iterator[Step]:
+        """To the declared version. Raises VersionsRefused."""
+        self._refuse_what_acts()
+        routes, version = self.routes(), self.topology.version
+        if routes.active is None:
+            raise self._refusal("it has one version", f"`deploy {self.topology.service}` first")
+        if routes.active.version == version:
+            return
+        self._refuse_unfit(version, routes.active.version, routes)
+        yield self._answers(Active(version=version, former=routes.active.version, by=by, reason=reason))
+
+    def rollback(self, by: str, reason: str) -> Iterator[Step]:
+        """To the version that answered before the last switch. Raises VersionsRefused."""
+        routes = self.routes()
+        former = routes.active.former if routes.active else None
+        if routes.active is None or former is None:
+            fix = f"`versions {self.topology.service}` shows what answers"
+            raise self._refusal("there is no switch to take back", fix)
+        self._refuse_unfit(former, routes.active.version, routes)
+        yield self._answers(Active(version=former, by=by, reason=reason))
+
+    def retire(self, version: int) -> Iterator[Step]:
+        """Deletes all that is of this version alone. Raises VersionsRefused."""
+        gone, routes = self.of(version), self.routes()
+        if routes.active is None:
+            raise self._refusal("it has one version", f"`deploy {self.topology.service}` the next one first")
+        if routes.active.version == version:
+            raise self._refusal(f"version {version} is active", f"`switch {self.topology.service}`, or name another")
+        if members := self._brokers.members(gone.group):
+            fix = "stop every worker of it; a killed one counts until its session times out"
+            raise self._refusal(f"{', '.join(members)} in the group {gone.group}", fix)
+        if routes.active.former == version:
+            left = routes.active.model_copy(update={"former": None})
+            yield Step(f"there is no rollback to version {version} any more", lambda: self._say(left))
+        if owners := routes.owners(version):
+            records = {owner_key(version, number): None for number in owners}
+            yield Step(f"routes to its {len(owners)} partitions are deleted", lambda: self._write(records))
+        own = [gone.parking, *map(gone.changelog, gone.all_tables())]
+        if topics := [topic.name for topic in own if self._brokers.has(topic.name)]:
+            yield Step(f"topics are deleted, with all rows in them: {', '.join(topics)}", lambda: self._delete(topics))
+        if self._brokers.positions(gone.group):
+            yield Step(f"the group {gone.group} is deleted, with its positions", lambda: self._forget(gone.group))
+
+    def pair(self) -> tuple[int, int]:
+        """The versions to compare: the one that answers, and the other. Raises VersionsRefused."""
+        active, declared = self.routes().active, self.topology.version
+        if active is None:
+            raise self._refusal("it has one version", f"`deploy {self.topology.service}` the next one first")
+        other = declared if declared != active.version else active.former
+        if other is None:
+            raise self._refusal(f"version {declared} stands alone", "raise `version` in topology.py, and `deploy`")
+        return active.version, other
+
+    def compare(self, one: int, other: int) -> Iterator[Compared]:
+        """The rows of each table, as they were at the same positions, below which both have read all.
+
+        Raises VersionsRefused if one stays behind.
+        """
+        until = self._both(self._positions(one), self._positions(other))
+        for version in (one, other):
+            self._await(version, until)
+        shared = [table for table in self.topology.tables if self._have(table, one, other)]
+        for table in shared:
+            found = Compared(table.name)
+            fences = {each.name: until.get(each.source.name, {}) for each in table.folded}
+            for number in range(self.topology.partitions):
+                within = {name: positions.get(number, 0) for name, positions in fences.items()}
+                compare_rows(found, number, *(self._rows(table, version, number, within) for version in (one, other)))
+            yield found
+
+    def _have(self, table: Table, *versions: int) -> bool:
+        return all(self._brokers.has(self.of(version).changelog(table).name) for version in versions)
+
+    def _rows(self, table: Table, version: int, number: int, fences: Mapping[str, int]) -> RowsAt:
+        place = Place(self.of(version).changelog(table).name, number)
+        start, end = self._brokers.starts(place.topic)[number], self._brokers.settled_ends(place.topic)[number]
+        rows = RowsAt(table.name, fences)
+        client = client_config(self._brokers.bootstrap)
+        for chunk in read(client, Span(place, start, end)) if start < end else ():
+            for key, value in zip(chunk.keys, chunk.values, strict=True):
+                rows.add(key or b"", value)
+        positions = self._positions(version)
+        sources = {each.name: each.source.name for each in table.folded}
+        if any(positions.get(sources[name], {}).get(number, 0) > fence for name, fence in fences.items()):
+            rows.later |= rows.deleted
+        return rows
+
+    def _refuse_what_acts(self) -> None:
+        service, name = self.service, self.topology.service
+        acting = [
+            what
+            for what, some in (
+                ("decides", service.decider),
+                ("copies under other keys", service.rekeys),
+                ("sends commands", service.policies),
+                ("has timers", service.timers),
+                ("publishes", service.publications),
+            )
+            if some
+        ]
+        if acting or self.topology.routes is None:
+            what = " and ".join(acting) or "has no view"
+            fix = f"`rebuild {name}`, with its workers stopped; or move what only reads to a service of its own"
+            raise self._refusal(f"it {what}, and two versions at once would do so twice", fix)
+
+    def _refuse_cut_history(self) -> None:
+        for topic, starts in self._starts().items():
+            if cut := {number: start for number, start in starts.items() if start}:
+                number, start = next(iter(cut.items()))
+                fix = f"fill it from an archive, `rebuild {self.topology.service} --archive DIR`, then do this again"
+                raise self._refusal(f"{topic}/{number} begins at offset {start}: older records were removed", fix)
+
+    def _refuse_unfit(self, version: int, active: int, routes: Routes) -> None:
+        group = self.of(version).group
+        if not self._brokers.members(group):
+            raise self._refusal(f"{group} has no workers", f"start workers of version {version}")
+        if unowned := set(range(self.topology.partitions)) - routes.owners(version).keys():
+            fix = "try again once its workers are ready; the log of one that is not says why"
+            raise self._refusal(f"no worker of {group} has said that it owns partitions {sorted(unowned)}", fix)
+        self._await(version, self._positions(active))
+
+    def _await(self, version: int, until: Mapping[str, Positions]) -> None:
+        """Returns once the version has read all below `until`. Raises VersionsRefused."""
+        deadline = time.monotonic() + CATCH_UP_S
+        while behind := self._unread(self._positions(version), until):
+            if time.monotonic() > deadline:
+                group, fix = self.of(version).group, "try again once it has caught up; `versions` shows how far it is"
+                raise self._refusal(f"{group} is {behind} records behind", fix)
+            time.sleep(_PAUSE_S)
+
+    def _unread(self, positions: Mapping[str, Positions], until: Mapping[str, Positions]) -> int:
+        """How many records lie from the positions up to `until`; markers of transactions are none."""
+        unread = 0
+        for topic, ends in until.items():
+            for number, end in ends.items():
+                start = positions.get(topic, {}).get(number, 0)
+                if end > start:
+                    unread += self._records(Place(topic, number), start, end)
+        return unread
+
+    def _records(self, place: Place, start: int, end: int) -> int:
+        """Counted where they are few; else the span of their offsets."""
+        if end - start > 1_000:
+            return end - start
+        first = max(start, self._brokers.starts(place.topic)[place.number])
+        spans = read(client_config(self._brokers.bootstrap), Span(place, first, end)) if first < end else ()
+        return sum(len(chunk.offsets) for chunk in spans)
+
+    def _positions(self, version: int) -> Mapping[str, Positions]:
+        """In the sources of its views."""
+        found = self._brokers.positions(self.of(version).group)
+        return {topic: found[topic] for topic in self._sources() if topic in found}
+
+    def _sources(self) -> list[str]:
+        return list(dict.fromkeys(each.source.name for table in self.topology.tables for each in table.folded))
+
+    def _starts(self) -> Mapping[str, Positions]:
+        return {topic: self._brokers.starts(topic) for topic in self._sources()}
+
+    def _ends(self) -> Mapping[str, Positions]:
+        return {topic: self._brokers.settled_ends(topic) for topic in self._sources()}
+
+    @staticmethod
+    def _both(*several: Mapping[str, Positions]) -> Mapping[str, Positions]:
+        """The farthest."""
+        farthest: dict[str, Positions] = {}
+        for positions in several:
+            for topic, some in positions.items():
+                for number, at in some.items():
+                    known = farthest.setdefault(topic, {})
+                    known[number] = max(known.get(number, 0), at)
+        return farthest
+
+    def _provision(self) -> None:
+        provision([self.topology], self._settings)
+
+    def _answers(self, active: Active) -> Step:
+        before = f", and version {active.former} stays to go back to" if active.former else ""
+        return Step(f"version {active.version} answers all requests, at any worker{before}", lambda: self._say(active))
+
+    def _say(self, active: Active) -> None:
+        self._write(dict([active.record]))
+
+    def _write(self, records: Mapping[bytes, bytes | None]) -> None:
+        assert self.topology.routes is not None
+        producer, failed = Producer(producer_config(self._brokers.bootstrap)), list[Any]()
+        for key, value in records.items():
+            producer.produce(
+                self.topology.routes.name,
+                value,
+                key,
+                PARTITION,
+                on_delivery=lambda error, _: failed.append(error) if error else None,
+            )
+        if producer.flush(ANSWER_S) or failed:
+            raise BrokersUnavailable(f"{self._brokers.bootstrap}: {failed or 'no answer'}; do this again")
+
+    def _delete(self, topics: Sequence[str]) -> None:
+        self._done(lambda admin: admin.delete_topics(list(topics), request_timeout=ANSWER_S))
+
+    def _forget(self, group: str) -> None:
+        self._done(lambda admin: admin.delete_consumer_groups([group], request_timeout=ANSWER_S))
+
+    def _done(self, ask: Callable[[AdminClient], Mapping[str, Any]]) -> None:
+        admin = AdminClient(client_config(self._brokers.bootstrap) | {"log_level": 0})
+        try:
+            for answer in ask(admin).values():
+                answer.result()
+        except KafkaException as failure:
+            raise explained(self._brokers.bootstrap, failure) from failure
+
+    def _refusal(self, found: str, fix: str) -> VersionsRefused:
+        return VersionsRefused(f"{self.topology.service}: {found}; fix: {fix}")
+
+
+class RowsAt:
+    """The rows of a partition as they were when every source had been read up to its fence, and no further.
+
+    states: by key. later: keys that were written, or may have been deleted, behind a fence; what they were before may
+    have been compacted away.
+    """
+
+    def __init__(self, table: str, fences: Mapping[str, int]) -> None:
+        self.states: dict[bytes, bytes] = {}
+        self.later: set[bytes] = set()
+        self.deleted: set[bytes] = set()
+        self._table = table
+        self._fences = fences
+
+    def add(self, key: bytes, value: bytes | None) -> None:
+        """The next record of the changelog."""
+        if value is None:
+            self.states.pop(key, None)
+            self.deleted.add(key)
+            return
+        row = decode(value, type=_Row)
+        offsets = {name: offset for name, (_, offset) in row.made_of.items()} or {self._table: row.offset}
+        if all(offset < self._fences.get(name, 0) for name, offset in offsets.items()):
+            self.states[key] = bytes(row.state)
+        else:
+            self.later.add(key)
+
+
+def compare_rows(found: Compared, partition: int, one: RowsAt, other: RowsAt) -> None:
+    for key in sorted(one.states.keys() | other.states.keys()):
+        states = one.states.get(key), other.states.get(key)
+        if states[0] == states[1] or (None not in states and decode(states[0]) == decode(states[1])):  # type: ignore[arg-type]
+            found.equal += 1
+        elif key in one.later or key in other.later:
+            found.moved += 1
+        else:
+            found.differ.append(Differing(partition, key, *states))
+
+
+def differing(one: Any, other: Any) -> dict[str, tuple[Any, Any]]:
+    """The fields of two states that differ, "" for states that are no objects."""
+    if not (isinstance(one, dict) or one is None) or not (isinstance(other, dict) or other is None):
+        return {"": (one, other)}
+    here, there = one or {}, other or {}
+    names = dict.fromkeys([*here, *there])
+    return {name: (here.get(name), there.get(name)) for name in names if here.get(name) != there.get(name)}
