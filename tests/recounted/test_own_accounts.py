@@ -26,6 +26,8 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # PySpark leaves them to the collector
 ]
+if Path(__file__).parents[1].joinpath("pipelines", "test_proof.py").exists():
+    pytestmark.append(pytest.mark.long)  # in short, that proof of the same
 
 
 @pytest.fixture

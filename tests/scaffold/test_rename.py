@@ -78,6 +78,7 @@ def test_only_what_names_data_keeps_the_old_name(cloned: Checkout) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long  # in short, upgrades of a project that was begun under another name
 def test_an_upgrade_of_a_renamed_project_has_no_conflict(releases: Checkout, cloned: Checkout) -> None:
     cloned.verb("new-service", "vouchers", "--like", "accounts")
     commit(cloned)
