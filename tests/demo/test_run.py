@@ -134,6 +134,7 @@ def assert_there_is_only_one() -> None:
     assert run.stdout.splitlines()[-1] == "verdict: FAILED a demo of this checkout runs already"
 
 
+@pytest.mark.long  # in short, `up` that was killed, in tests/dev
 def test_a_demo_ended_midway_leaves_nothing_running() -> None:
     with started("-m", "demo", "--ci", "--purchases", str(FEW)) as process:
         lines = read_until(process, "[ 4/11]")

@@ -96,6 +96,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> FakeCheckout:
     return FakeCheckout(tmp_path_factory.mktemp("größe"))
 
 
+@pytest.mark.long  # in short, the environment of this run
 def test_two_concurrent_first_runs_make_one_environment_and_later_runs_install_nothing(checkout: FakeCheckout) -> None:
     runs = [checkout.start("demo", "--ci"), checkout.start("demo", "--ci")]
     ended = [(*run.communicate(timeout=120), run.returncode) for run in runs]

@@ -23,6 +23,7 @@ def new_stack(tmp_path: Path, fake_command: Callable[[str], list[str]]) -> Calla
     return make
 
 
+@pytest.mark.long  # in short, `down`, in test_up
 @pytest.mark.broker
 def test_a_stack_ends_every_process_it_started_and_keeps_its_data(new_stack: Callable[..., Stack]) -> None:
     before = children()

@@ -55,6 +55,7 @@ def test_settings_with_which_records_are_lost_are_put_right_while_workers_run(st
     patient.await_health()
 
 
+@pytest.mark.long  # in short, the finding, in tests/engine/test_blocked
 def test_a_transaction_that_somebody_left_open_is_ended(stack: Stack) -> None:
     patient = patient_of(stack)
     patient.await_health()
@@ -110,6 +111,7 @@ def test_a_key_with_all_the_work_is_named_while_it_has_that(stack: Stack) -> Non
     patient.await_health("key.hot")
 
 
+@pytest.mark.long  # in short, the finding, in tests/unit/doctor
 def test_unread_records_outlive_a_short_retention(stack: Stack) -> None:
     patient = Patient(stack.settings, [VOUCHERS])
     provision([VOUCHERS], stack.settings)
@@ -168,6 +170,7 @@ def going(command: str, environment: dict[str, str], log: Path) -> Iterator[None
             process.wait(30)
 
 
+@pytest.mark.long  # in short, the findings, in tests/unit/doctor
 @pytest.mark.slow
 def test_a_service_without_workers_and_one_without_standbys_get_a_worker(stack: Stack, tmp_path: Path) -> None:
     patient = patient_of(stack)

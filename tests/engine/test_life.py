@@ -35,6 +35,7 @@ def test_a_kill_under_load_changes_nothing(stack: Stack) -> None:
         killed.start()
 
 
+@pytest.mark.long  # in short, workers that come and go under load, in tests/faults
 def test_one_worker_two_and_one_again_change_nothing(stack: Stack) -> None:
     with Scenario(stack, new_seed(), **ENOUGH) as scenario:
         one, other = scenario.workers

@@ -176,6 +176,7 @@ def test_a_column_of_the_source_may_have_any_name_but_those_of_backfill_itself(
         fill.run(rows.withColumnRenamed("key", "Nth"), rejects)
 
 
+@pytest.mark.long  # in short, a rule's `where` of which nobody knows
 def test_a_row_of_which_nobody_knows_whether_to_take_it_is_rejected(spark: Any, ledger: Any, tmp_path: Path) -> None:
     opened = Rule(type="account.opened", where="nth = 1")
     mapping = RowMapping(key="who", at="day", order=("day",), where="CAST(cents AS INT) > 0", events=(opened,))
@@ -439,6 +440,7 @@ def test_rows_with_equal_order_are_recognised_by_a_second_run(spark: Any, ledger
     assert fill.run(spark.range(3).selectExpr("2 - id AS cents"), rejects) == Entered(written=0, known=3, rejected=0)
 
 
+@pytest.mark.long  # in short, the rejects of a run after a dry run
 @pytest.mark.usefixtures("fill", "purchases")
 def test_rejected_rows_exit_with_1(ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.cli.tables", lambda _: [ledger.table])

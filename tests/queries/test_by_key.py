@@ -111,6 +111,7 @@ async def test_a_forwarded_request_is_not_forwarded_again(cluster: Stack) -> Non
         assert refused.status_code == 503
 
 
+@pytest.mark.long  # in short, waits that are shorter
 async def test_a_long_wait_may_exceed_the_time_out_of_a_peer_and_idle_connections_outlast_it(cluster: Stack) -> None:
     owner, other = cluster.workers[0], cluster.workers[1]
     with closing(HTTPConnection(urlsplit(other.url).netloc)) as idle:

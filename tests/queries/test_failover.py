@@ -109,6 +109,7 @@ async def test_a_frozen_owner_is_not_waited_for_and_serves_nothing_stale_when_it
     assert seen.wrong == []
 
 
+@pytest.mark.long  # in short, with a coordinator that answers
 async def test_a_frozen_owner_serves_nothing_stale_when_it_wakes_to_a_coordinator_that_loads(
     cluster: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

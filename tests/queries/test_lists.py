@@ -135,6 +135,7 @@ async def test_a_killed_owners_rows_are_missing_or_503_and_pages_continue_after_
     assert found == sorted(ROWS.items(), key=lambda row: (row[1], row[0]), reverse=True)
 
 
+@pytest.mark.long  # in short, pages of one worker, in tests/unit/http/test_scans
 async def test_unchanged_rows_are_listed_once_while_other_rows_change(listed: Stack) -> None:
     """While pages are read, writers move rows through the order and a worker rejoins the group."""
     async with client() as http:

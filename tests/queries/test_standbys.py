@@ -84,6 +84,7 @@ async def test_a_lagging_standby_never_answers_for_a_position(warm: Stack) -> No
             assert (read.status_code, read.json()["balance_cents"]) == (200, turn)
 
 
+@pytest.mark.long  # in short, that reads go on
 async def test_a_promoted_standby_restores_next_to_nothing(warm: Stack) -> None:
     """With two workers, each has a copy of what the other one owns."""
     heir, victim, third = warm.workers

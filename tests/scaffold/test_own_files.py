@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import typer
 
-from services.{service}.topology import TOPOLOGY
+from {topology} import TOPOLOGY
 
 cli = typer.Typer()
 
@@ -52,7 +52,7 @@ def test_a_team_adds_commands_packages_and_rules_without_an_edit_of_the_template
     commit(checkout)
     checkout.run("git", "tag", "v1.0.0")
     checkout.verb("new-service", "parcels", "--kind", "aggregate")
-    (checkout.root / "services" / "commands.py").write_text(COMMANDS.format(service="parcels"))
+    (checkout.root / "services" / "commands.py").write_text(COMMANDS.format(topology="services.parcels.topology"))
     own = checkout.root / "services" / "pyproject.toml"
     own.write_text(own.read_text().replace("worker = []", 'worker = ["never-locked"]') + RULES)
     commit(checkout)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from tests.scaffold.releases import NEW, OLD, check_upgraded, clone, commit, tra
 HISTORY = ("docs/adr/", "onefold.toml")  # decision records stay as they were written, and what was done is noted
 ANY_VERB = ("tests/dev/test_bootstrap.py", "tests/unit/dev/test_front_door.py")  # `demo` is an example there
 FAST = ("-m", "not (broker or slow or spark or long or compose)", "-k", "not door")
-COLLECTED = ("--collect-only", "-qq")
 
 
 @pytest.fixture
@@ -34,16 +32,20 @@ def committed(checkout: Checkout) -> Checkout:
     return checkout
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("tests", [COLLECTED, pytest.param(FAST, marks=pytest.mark.long)], ids=["collected", "run"])
-def test_the_skeleton_passes_every_check_and_its_tests(committed: Checkout, tests: Sequence[str]) -> None:
+def test_the_skeleton_can_be_imported_with_all_its_tests(committed: Checkout) -> None:
     said = committed.verb("remove-demo", "--yes")
     assert "it is not as it was" not in said
     assert found_services(committed.root) == ["accounts"]
+    committed.pytest("--collect-only", "-q", "tests")
+
+
+@pytest.mark.slow
+@pytest.mark.long  # the fast tests of a whole checkout
+@pytest.mark.timeout(1200)
+def test_the_skeleton_passes_every_check_and_its_tests(committed: Checkout) -> None:
+    committed.verb("remove-demo", "--yes")
     committed.lint(".")
-    committed.pytest(*tests, "tests")
-    committed.pytest(*FAST, "tests/architecture", "tests/unit/accounts")
+    committed.pytest(*FAST, "tests")
 
 
 def test_no_text_mentions_what_was_removed(committed: Checkout) -> None:

@@ -49,6 +49,7 @@ def place(url: str, order: str, customer: str, headers: Mapping[str, str]) -> ht
     return eventually(ask, lambda answer: answer.status_code != 503)
 
 
+@pytest.mark.long  # in short, accounts and their holders, in tests/queries
 def test_every_worker_shows_and_takes_only_the_callers_orders(urls: list[str], issuer: DevIssuer) -> None:
     ann, bob = bearer(issuer, "ann"), bearer(issuer, "bob")
     for number in range(ORDERS):

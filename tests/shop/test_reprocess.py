@@ -141,6 +141,7 @@ def test_reprocess_refuses_while_a_worker_runs_and_names_it(market: Market, sold
     assert "inventory-1 on 127.0.0.1 in the group inventory: stop every worker" in done.stderr
 
 
+@pytest.mark.long  # in short, what it says and then does
 def test_a_dry_run_says_everything_and_changes_nothing(market: Market, sold: str) -> None:
     with market.without("inventory"):
         before = state(market, "inventory")
