@@ -17,7 +17,7 @@ from shared.runtime.checkout import found_services
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,31}")
 # The first segments of all paths.
-_OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz", "stories", "ui")
+_OWN_ROUTES = ("changes", "cluster", "docs", "healthz", "metrics", "readyz", "stories", "ui", "versions")
 ENGINE_TABLES = ("parked", "chapters")  # as in shared/topology, which `replay` does not import
 _OPERATORS_SCOPES = "operations"
 
