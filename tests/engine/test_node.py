@@ -64,7 +64,8 @@ def engine() -> Engine:
 
 @pytest.fixture
 def node(engine: Engine) -> WorkerNode:
-    return WorkerNode(cast(Any, SimpleNamespace(topology=SHOP, settings=Settings(), engine=engine, new_consumer=None)))
+    app = SimpleNamespace(topology=SHOP, settings=Settings(), engine=engine, new_consumer=None, routes=None)
+    return WorkerNode(cast(Any, app))
 
 
 def hold(engine: Engine, active: bool, position: int, restored: bool = True) -> None:
