@@ -51,6 +51,7 @@ def home(stack: Stack, account: str, tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
+@pytest.mark.long  # in short, one that is not as exported is refused
 def test_an_export_is_served_elsewhere_from_the_same_records_at_the_same_offsets(
     stack: Stack, account: str, home: Path, tmp_path: Path
 ) -> None:

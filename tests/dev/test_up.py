@@ -364,6 +364,7 @@ def test_up_stays_until_down(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert not any(process.running for process in everything)
 
 
+@pytest.mark.long  # in short, `down` ends those of one that runs
 @OF_ACCOUNTS
 @pytest.mark.broker
 def test_down_ends_the_processes_that_a_killed_up_left_behind(root: Path) -> None:

@@ -42,6 +42,7 @@ def patient_of(stack: Stack) -> Patient:
     return Patient(stack.settings, [TOPOLOGY], {TOPOLOGY.service: stack.urls(TOPOLOGY.service)})
 
 
+@pytest.mark.long  # in short, what former versions leave is removed
 def test_settings_with_which_records_are_lost_are_put_right_while_workers_run(stack: Stack) -> None:
     patient = patient_of(stack)
     patient.await_health()
@@ -142,6 +143,7 @@ def test_what_former_versions_leave_is_removed_and_nothing_else(stack: Stack) ->
     assert not folder.exists()
 
 
+@pytest.mark.long  # in short, what former versions leave is removed
 def test_topics_that_are_missing_or_of_another_shape_are_made(stack: Stack) -> None:
     """Of a service of this checkout that does not run here."""
     others = [each for each in load_topologies() if each.service != TOPOLOGY.service]

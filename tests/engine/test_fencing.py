@@ -106,6 +106,7 @@ def test_what_workers_sign_is_no_position(stack: Stack) -> None:
     assert positions.keys() <= {COMMANDS.name, TOPOLOGY.parking.name, EVENTS.name}
 
 
+@pytest.mark.long  # in short, one whose transaction timed out begins again
 def test_a_worker_that_was_idle_until_the_brokers_forgot_its_producer_goes_on(tmp_path: Path, group: str) -> None:
     """They do so after `transactional.id.expiration.ms`, a week by default."""
     soon = {"transactional.id.expiration.ms": 1, "transaction.remove.expired.transaction.cleanup.interval.ms": 100}

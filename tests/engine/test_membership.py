@@ -39,7 +39,8 @@ def test_the_partitions_of_a_worker_that_stops_move_at_once(patient: Stack) -> N
     assert owned_by(patient, leaving)
 
 
-@pytest.mark.parametrize("how", ["kill", pytest.param("stop", marks=pytest.mark.long)])
+@pytest.mark.long  # in short, the partitions of one that stops move at once
+@pytest.mark.parametrize("how", ["kill", "stop"])
 def test_a_restart_within_the_session_moves_no_partition(patient: Stack, how: str) -> None:
     """Of either worker: one of them leads the group. After "stop" only if it is set not to leave."""
     for worker in patient.workers:

@@ -58,6 +58,7 @@ def test_a_row_that_grows_too_large_stops_only_the_command_that_makes_it_so(stac
     assert stack.workers[0].pid == pid
 
 
+@pytest.mark.long  # in short, its first try does
 def test_a_retry_whose_row_is_too_large_again_stops_nothing(stack: Stack, client: Client) -> None:
     account = _account(client)
     for _ in range(2):

@@ -50,6 +50,7 @@ def test_records_that_were_read_may_be_removed_with_the_markers_after_them(lone:
     httpx.post(f"{worker.url}/accounts/later", timeout=60.0).raise_for_status()
 
 
+@pytest.mark.long  # in short, a worker restores after a topic was deleted
 def test_outcomes_are_restored_although_earlier_ones_are_gone(lone: Stack) -> None:
     """Retention removes the outcomes of days ago, as this does one of now, with all before it."""
     (worker,), outcomes = lone.workers, TOPOLOGY.outcomes

@@ -30,8 +30,9 @@ TAKEN_OVER_S = 30.0  # with a session of 1.5
 
 def test_killed_at_each_step_of_a_flush(pair: Stack, seed: int) -> None:
     with Scenario(pair, seed) as scenario:
-        long_dead = scenario.random.choice(STEPS)
-        for step in STEPS:
+        steps = scenario.random.sample(STEPS, 3 if is_short(seed) else len(STEPS))
+        long_dead = scenario.random.choice(steps)
+        for step in steps:
             victim, other = _shuffled(scenario)
             log = Log(victim)
             _arm(victim, f"{step}:kill:{scenario.random.randint(3, 40)}")
@@ -211,6 +212,7 @@ def test_restarted_one_after_the_other(pair: Stack, seed: int) -> None:
         scenario.load_for(SOME // 2)
 
 
+@pytest.mark.long  # in short, the proof of random histories, and the simulation
 def test_robbed_of_their_stores(pair: Stack, seed: int) -> None:
     """Files get flipped bytes that are read only for a row; in the long tier, those that are read on opening, too."""
     on_opening = [] if is_short(seed) else [_scramble_the_manifests, _remove_the_currents]

@@ -115,6 +115,7 @@ def test_a_port_that_was_taken_while_the_broker_was_down_is_named(kafka: Embedde
         kafka.restart(1)
 
 
+@pytest.mark.long  # in short, data and port survive a restart
 def test_a_new_port_is_chosen_for_a_taken_one_and_the_data_stay(kafka: EmbeddedKafka) -> None:
     earlier = kafka.bootstrap
     kafka.stop()

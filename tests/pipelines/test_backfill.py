@@ -188,6 +188,7 @@ def test_a_row_of_which_nobody_knows_whether_to_take_it_is_rejected(spark: Any, 
     assert rejected.reason.startswith("`where` cannot be computed: ")
 
 
+@pytest.mark.long  # in short, its reject beside live accounts
 def test_a_text_is_a_time_only_if_it_has_year_month_and_day(spark: Any, ledger: Any) -> None:
     """Without, it would be today's, or the first of a month."""
     mapping = RowMapping(key="who", at="at", order=(), events=(Rule(type="account.opened"),))

@@ -91,6 +91,7 @@ def test_empty_topics_agree(spark: Any, ledger: Any) -> None:
     assert str(check(spark, ledger)) == "0 of 0 accounts agree"
 
 
+@pytest.mark.long  # in short, the first wrong version of one is
 def test_a_tampered_row_is_named_with_its_event(spark: Any, ledger: Any) -> None:
     ledger.decide(*opened("ann", "bob", "eve", "fay"))
     ledger.decide(*((account, Charge(amount_cents=500)) for account in ("ann", "bob", "eve", "fay")))

@@ -272,6 +272,7 @@ def test_the_next_version_has_the_same_joined_rows(spark: Any, bootstrap: str, t
     assert larder.check() == "3 of 3 left agree"
 
 
+@pytest.mark.long  # in short, what expires, in test_ending
 def test_what_has_ended_is_neither_missed_nor_rebuilt(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     larder = Larder(spark, bootstrap, "ended-")
     rows = larder.live([*HISTORY, (HARVESTED, "oats", 0), (HARVESTED, "rye", 0)])

@@ -74,6 +74,7 @@ def ignore(*_: object) -> None:
     pass
 
 
+@pytest.mark.long  # in short, random histories
 def test_the_same_code_gives_the_same_bytes_in_the_same_places(
     spark: Any, ledger: Any, brokers: Brokers, rebuild: Rebuild
 ) -> None:
@@ -210,6 +211,7 @@ def test_a_rebuild_that_died_continues_with_what_it_had_folded(
     assert rows(brokers, rebuild.topology.changelog(ledger.table.table).name) == rows(brokers, ledger.table.changelog)
 
 
+@pytest.mark.long  # in short, outcomes that count yet are copied
 def test_parked_records_wait_in_the_next_version_too(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> None:
     ledger.decide(("ann", OpenAccount()))
     table = replace(ledger.table, topology=replace(ledger.table.topology, history=ledger.table.events))

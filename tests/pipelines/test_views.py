@@ -220,6 +220,7 @@ def test_a_parked_record_stops_a_rebuild_until_a_worker_that_may_keep_running_di
     assert view.rebuild(tmp_path).check() == "1 of 1 totals agree"
 
 
+@pytest.mark.long  # in short, a view that lags its source
 def test_a_view_of_events_whose_index_begins_anew_is_whole_before_they_are(
     spark: Any, bootstrap: str, tmp_path: Path
 ) -> None:

@@ -76,6 +76,7 @@ async def test_keys_of_a_lost_owner_are_503_until_their_rows_are_right_again(clu
     assert seen.wrong == []
 
 
+@pytest.mark.long  # in short, the keys of a lost owner are 503
 async def test_other_partitions_answer_while_one_owner_is_gone(cluster: Stack) -> None:
     """Only reads of the killed owner's keys are refused, even while the group rebalances."""
     victim, keeper = cluster.workers[0], cluster.workers[1]

@@ -50,6 +50,7 @@ async def history(http: httpx.AsyncClient, url: str, account_id: str) -> list[di
     return found
 
 
+@pytest.mark.long  # in short, a short one, and a stream of changes
 async def test_every_worker_returns_a_long_history_in_full_even_after_its_owner_was_killed(cluster: Stack) -> None:
     owner, others = cluster.workers[0], cluster.workers[1:]
     key = key_of(cluster, owner, "storied")

@@ -117,6 +117,7 @@ async def test_a_cursor_is_refused_with_another_order(listed: Stack) -> None:
         assert (refused.status_code, refused.json()["errors"][0]["kind"]) == (422, "value_error")
 
 
+@pytest.mark.long  # in short, the keys of a lost owner are 503
 async def test_a_killed_owners_rows_are_missing_or_503_and_pages_continue_after_the_rebalance(listed: Stack) -> None:
     url, victim = listed.workers[0].url, listed.workers[2]
     lost, kept = owned_by(listed, victim), [p for p, owner in owners(listed).items() if owner != victim.url]

@@ -19,12 +19,6 @@ from tests.scaffold.releases import NEW, OLD, check_upgraded, clone, commit, tra
 
 FAST = ("-m", "not (broker or slow or spark or long or compose)", "-k", "not door")
 
-SERVICES = (
-    ("parcels", "--kind", "aggregate"),
-    ("reminders", "--kind", "process", "--on", "parcel.created"),
-    ("counts", "--kind", "projection", "--on", "parcel.created"),
-)
-
 
 @pytest.fixture
 def template(releases: Checkout, tmp_path: Path) -> Checkout:
@@ -32,10 +26,8 @@ def template(releases: Checkout, tmp_path: Path) -> Checkout:
     return clone(releases, OLD[0], tmp_path / "template")
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_new_project_is_empty_and_gets_upgrades(
-    template: Checkout, releases: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_new_project_is_empty_and_gets_services(
+    template: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ignored").write_text("vendor/\n*.lock\n")
     (tmp_path / "user").write_text(f"[core]\n\texcludesFile = {tmp_path / 'ignored'}\n")
@@ -66,6 +58,14 @@ def test_a_new_project_is_empty_and_gets_upgrades(
         assert f"changed  services/compose.yml: {name}" in ours.verb("new-service", name, *kind)
     ours.run("git", "diff", "--check")
     assert [each.partition("/")[0] for each in yaml.safe_load(listed.read_text())["include"]] == ["parcels", "counts"]
+
+
+@pytest.mark.long  # in short, a clone gets them, in test_upgrade
+@pytest.mark.timeout(1200)
+def test_a_new_project_gets_upgrades(template: Checkout, releases: Checkout, tmp_path: Path) -> None:
+    new_project(template.root, tmp_path / "ours", "ticket-office")
+    ours = Checkout(tmp_path / "ours")
+    ours.verb("new-service", "parcels", "--kind", "aggregate")
     commit(ours)
     before = tracked(ours)
     done = upgrade(ours.root, NEW, str(releases.root))

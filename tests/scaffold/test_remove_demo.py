@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from shared.dev.up import Record
 from shared.dev.upgrade import upgrade
 from shared.runtime.checkout import found_services
 from tests.scaffold.checkout import Checkout
+from tests.scaffold.conftest import copied
 from tests.scaffold.releases import NEW, OLD, check_upgraded, clone, commit, tracked
 
 HISTORY = ("docs/adr/", "onefold.toml")  # decision records stay as they were written, and what was done is noted
@@ -27,11 +29,29 @@ FAST = ("-m", "not (broker or slow or spark or long or compose)", "-k", "not doo
 
 @pytest.fixture
 def committed(checkout: Checkout) -> Checkout:
+    return _committed(checkout)
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    return _committed(copied(tmp_path_factory.mktemp("whole")))
+
+
+@pytest.fixture
+def whole(one: Checkout) -> Iterator[Checkout]:
+    """One for all tests in which nothing is removed."""
+    yield one
+    one.run("git", "checkout", "-q", ".")
+    one.run("git", "clean", "-fdxq")
+
+
+def _committed(checkout: Checkout) -> Checkout:
     checkout.run("git", "init", "-q", ".")
     commit(checkout)
     return checkout
 
 
+@pytest.mark.long  # in short, no text of it names what was removed
 def test_the_skeleton_can_be_imported_with_all_its_tests(committed: Checkout) -> None:
     said = committed.verb("remove-demo", "--yes")
     assert "it is not as it was" not in said
@@ -103,37 +123,37 @@ def test_an_upgrade_brings_nothing_back(tag: str, releases: Checkout, tmp_path: 
     check_upgraded(cloned, before, releases, tag, tmp_path)
 
 
-def test_the_tests_of_shared_code_stay(committed: Checkout) -> None:
+def test_the_tests_of_shared_code_stay(whole: Checkout) -> None:
     """They use accounts, or declare what they need."""
-    tests = committed.root / "tests"
+    tests = whole.root / "tests"
     kept = {*tests.glob("unit/*.py"), *(tests / "pipelines" / f"test_{name}.py" for name in ("folds", "views"))}
-    assert kept & {*plan(committed.root).gone} == set()
+    assert kept & {*plan(whole.root).gone} == set()
 
 
-def test_remove_demo_asks_first(committed: Checkout) -> None:
-    before = committed.files()
-    said = committed.verb("remove-demo", expect=1, stdin="n\n")
+def test_remove_demo_asks_first(whole: Checkout) -> None:
+    before = whole.files()
+    said = whole.verb("remove-demo", expect=1, stdin="n\n")
     assert "remove  services/orders\n" in said
-    assert committed.files() == before
+    assert whole.files() == before
 
 
 @pytest.mark.parametrize("change", ["README.md", "services/accounts/notes.txt"])
-def test_uncommitted_changes_stop_remove_demo(change: str, committed: Checkout) -> None:
-    with (committed.root / change).open("a") as file:
+def test_uncommitted_changes_stop_remove_demo(change: str, whole: Checkout) -> None:
+    with (whole.root / change).open("a") as file:
         file.write("of our own\n")
-    before = committed.files()
-    assert "not committed" in committed.verb("remove-demo", "--yes", expect=1)
-    assert committed.files() == before
+    before = whole.files()
+    assert "not committed" in whole.verb("remove-demo", "--yes", expect=1)
+    assert whole.files() == before
 
 
-def test_a_running_up_stops_remove_demo(committed: Checkout) -> None:
+def test_a_running_up_stops_remove_demo(whole: Checkout) -> None:
     """Its workers would run without their code, and `status` would not show them."""
-    record = committed.root / ".onefold" / "up" / "running.json"
+    record = whole.root / ".onefold" / "up" / "running.json"
     record.parent.mkdir(parents=True)
     found = Record(identify(os.getpid()), (), {"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}, {})
     record.write_text(json.dumps(asdict(found)))
-    assert "end it first: python3 dev.py down" in committed.verb("remove-demo", "--yes", expect=1)
-    assert (committed.root / "demo").exists()
+    assert "end it first: python3 dev.py down" in whole.verb("remove-demo", "--yes", expect=1)
+    assert (whole.root / "demo").exists()
 
 
 def test_without_git_nothing_is_removed(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:

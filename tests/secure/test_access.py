@@ -137,7 +137,9 @@ def test_a_refused_commit_says_which_right_to_grant(
         write()
 
 
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"])
+@pytest.mark.parametrize(
+    "mechanism", ["SCRAM-SHA-512", pytest.param("SCRAM-SHA-256", marks=pytest.mark.long), "PLAIN", "OAUTHBEARER"]
+)
 def test_a_worker_does_its_work_as_its_principal(mechanism: Mechanism, secured: Secured, tmp_path: Path) -> None:
     access = {"bootstrap": secured.addresses[mechanism], "kafka_mechanism": mechanism}
     access |= {"kafka_token_url": secured.tokens} if mechanism == "OAUTHBEARER" else {}
@@ -152,6 +154,7 @@ def test_a_worker_does_its_work_as_its_principal(mechanism: Mechanism, secured: 
         worker.stop()
 
 
+@pytest.mark.long  # in short, a failed sign-in says why
 def test_a_worker_that_may_not_look_up_what_it_needs_stops_and_says_what_to_do(
     secured: Secured, tmp_path: Path
 ) -> None:

@@ -100,6 +100,7 @@ def test_the_story_of_every_order_is_complete(market: Market, placed: Sequence[s
         assert {step["id"] for step in found["steps"] if step["topic"] in MESSAGES} == ledger[story_of(order)]
 
 
+@pytest.mark.long  # in short, its correlation id does
 def test_any_message_of_a_story_leads_to_the_whole_of_it_from_any_service(
     market: Market, placed: Sequence[str], log: Records
 ) -> None:

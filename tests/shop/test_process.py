@@ -211,6 +211,7 @@ def told(market: Market, topic: str, order: str) -> list[dict[str, Any]]:
     return [each for each in market.messages(topic) if each["correlation_id"] == story_of(order)]
 
 
+@pytest.mark.long  # in short, stories
 def test_an_order_can_be_traced_through_all_topics(market: Market, sku: str, customer: str, order: str) -> None:
     market.place(order, customer, (sku, 1, 100))
     market.ended(order)

@@ -48,6 +48,7 @@ def checked(sink: Sink, url: str, log: Log) -> Differences:
         return check(sink, sink.source.topic_in(TOPOLOGY), database, Brokers(log.bootstrap), lambda *_: None)
 
 
+@pytest.mark.parametrize("url", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True)
 def test_what_somebody_changed_is_told_beside_a_sink_at_work(
     url: str, log: Log, bootstrap: str, process: SinkProcess
 ) -> None:

@@ -23,7 +23,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = 25
+EXAMPLES = 12
 """For each operation."""
 
 
