@@ -22,7 +22,6 @@ MEMORY_BYTES = 3 * 2**30
 STOP_S = 20
 SPARK_S = 1200.0
 PURCHASES = 200
-(PROMETHEUS,) = re.findall(r"image: (prom/prometheus:\S+)", (ROOT / "docker-compose.yml").read_text())
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "onefold.json"
 
 
@@ -49,6 +48,14 @@ def put_row(row: bytes | None) -> None:
     producer = Producer(producer_config(f"127.0.0.1:{ports()['BROKER_PORT']}"))
     producer.produce(TOPOLOGY.changelog(ACCOUNTS).name, row, b"nobody")
     assert producer.flush(30) == 0
+
+
+def pull(name: str) -> None:
+    """Skips the test where the image that Compose names cannot be had."""
+    (image,) = re.findall(rf"image: ({name}:\S+)", (ROOT / "docker-compose.yml").read_text())
+    pulled = subprocess.run(["docker", "image", "inspect", image], capture_output=True).returncode == 0
+    if not pulled and subprocess.run(["docker", "pull", "--quiet", image], capture_output=True).returncode:
+        pytest.skip(f"{image} cannot be had here")
 
 
 def empty_panels() -> set[str]:
@@ -128,13 +135,23 @@ def test_parity_is_healthy_while_the_last_run_agreed(system: Project) -> None:
 
 
 def test_every_panel_of_the_dashboard_finds_data(system: Project) -> None:
-    pulled = subprocess.run(["docker", "image", "inspect", PROMETHEUS], capture_output=True).returncode == 0
-    if not pulled and subprocess.run(["docker", "pull", "--quiet", PROMETHEUS], capture_output=True).returncode:
-        pytest.skip(f"{PROMETHEUS} cannot be had here")
+    pull("prom/prometheus")
     system.up("prometheus")
     assert system.demo(PURCHASES).startswith("verdict: ok")
     eventually(empty_panels, lambda empty: empty == {"Standbys behind"})  # no service has standbys here
     system.run("--profile", "obs", "rm", "--stop", "--force", "prometheus")
+
+
+def test_the_database_of_the_sinks_has_every_account(system: Project) -> None:
+    def compared() -> str:
+        return system.in_container("accounts-sinks", "entrypoint sink parity accounts")
+
+    pull("postgres")
+    system.up("accounts-sinks")
+    eventually(compared, lambda said: "rows are what it makes of" in said)
+    owed = "SELECT sum(balance_cents) > 0 FROM accounts"
+    assert system.in_container("postgres", f"psql -qtA -U postgres -c '{owed}'") == "t"
+    system.run("--profile", "sinks", "rm", "--stop", "--force", "accounts-sinks", "postgres")
 
 
 def test_three_replicas_share_the_partitions_and_each_answers_for_all(system: Project) -> None:
