@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -586,7 +587,7 @@ def asyncapi(service: Annotated[str | None, typer.Argument(help="By default all,
 def schemas_(
     service: Annotated[str | None, typer.Argument(help="By default all.")] = None,
     accept: Annotated[
-        bool, typer.Option("--accept", help="Write them and missing golden records; without SERVICE, where a file is.")
+        bool, typer.Option("--accept", help="Write missing golden records, and them; without SERVICE, where a file is.")
     ] = False,
     breaking: Annotated[
         bool, typer.Option("--breaking", help="Accept what can't be read, too: nothing that matters was written yet.")
@@ -611,7 +612,8 @@ def schemas_(
         return
     if accept:
         chosen = [each for each in services if service or schemas.file_of(CHECKOUT, each).exists()]
-        for line in schemas.accept(CHECKOUT, chosen, breaking):
+        rest = (schemas.golden(CHECKOUT, each) for each in services if each not in chosen)
+        for line in chain(schemas.accept(CHECKOUT, chosen, breaking), *rest):
             print(line, flush=True)
     report = schemas.compared(CHECKOUT, services)
     print("\n".join(report.lines))

@@ -349,7 +349,7 @@ def accept(root: Path, services: Sequence[str], breaking: bool) -> Iterator[str]
         if text != (file.read_text() if file.exists() else None):
             file.write_text(text)
             yield f"wrote   {file.relative_to(root)}"
-        yield from _golden(root, service)
+        yield from golden(root, service)
 
 
 def _refused(root: Path, service: str, present: Mapping[str, Any]) -> list[str]:
@@ -358,8 +358,8 @@ def _refused(root: Path, service: str, present: Mapping[str, Any]) -> list[str]:
     return told(heading, [change for change in changes if change.refused])
 
 
-def _golden(root: Path, service: str) -> Iterator[str]:
-    """A sample of each message that has no golden record of its present version yet."""
+def golden(root: Path, service: str) -> Iterator[str]:
+    """Writes a sample of each message that has no golden record of its present version yet; what was written."""
     for message in own_messages(service):
         file = _golden_folder(root, service) / f"{message.TYPE}.v{message.VERSION}.json"
         if not file.exists():

@@ -42,7 +42,10 @@ class Golden:
             for message in (*self.decider.events, *self.decider.commands)
             for version in range(1, message.VERSION + 1)
         }
-        assert self.names() == declared, f"without a record, or without a message: {sorted(self.names() ^ declared)}"
+        assert self.names() == declared, (
+            f"without a record, or without a message: {sorted(self.names() ^ declared)}; "
+            f"fix: `python3 dev.py check --accept` writes records that lack"
+        )
         kinds: Any = (
             (self.decider.event_codec, self.decider.events),
             (self.decider.command_codec, self.decider.commands),

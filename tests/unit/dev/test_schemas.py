@@ -132,6 +132,8 @@ def test_a_service_that_was_never_accepted_is_not_accepted_along_with_others(
     assert told[0] == f"wrote   {ACCEPTED}"
     assert told[-1] == "as accepted; no schemas are accepted yet of another"
     assert [*root.rglob("schemas.json")] == [root / ACCEPTED]
+    records = {path.stem for path in root.glob(f"tests/unit/{another}/golden/*.json")}
+    assert records == {f"{each.TYPE}.v{each.VERSION}" for each in (*DECIDER.commands, *DECIDER.events)}
 
 
 @pytest.mark.parametrize(
