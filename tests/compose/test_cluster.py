@@ -11,7 +11,7 @@ from tests.compose.conftest import Projects
 from tests.compose.project import Project, eventually
 
 NAME = "onefold-test-cluster"
-MEMORY_BYTES = 3 * 2**30
+MEMORY_BYTES = 4 * 10**9
 PURCHASES = 100
 BROKERS = ("broker", "broker-2", "broker-3")
 
@@ -28,7 +28,7 @@ def test_up_ends_when_three_brokers_and_every_worker_are_healthy(system: Project
     assert states == dict.fromkeys([*BROKERS, *found_services()], "healthy") | {"topics": "exited"}
 
 
-def test_the_memory_limits_add_up_to_at_most_three_gigabytes(system: Project) -> None:
+def test_the_memory_limits_add_up_to_at_most_four_gigabytes(system: Project) -> None:
     limits = {name: int(each["mem_limit"]) for name, each in system.config()["services"].items()}
     assert sum(limits.values()) <= MEMORY_BYTES
 

@@ -18,7 +18,7 @@ from tests.compose.conftest import Projects, ports
 from tests.compose.project import ROOT, Project, eventually, get
 
 NAME = "onefold-test"
-MEMORY_BYTES = 3 * 2**30
+MEMORY_BYTES = 3 * 10**9
 STOP_S = 20
 SPARK_S = 1200.0
 PURCHASES = 200
