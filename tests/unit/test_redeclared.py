@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -28,10 +29,13 @@ RECORDS = {path.stem: path for path in CHECKOUT.glob("tests/unit/*/golden/*.json
 def declared(service: str, *modules: str, room: str = "domain") -> Iterator[type[Message]]:
     for path in sorted((CHECKOUT / "services" / service / room).glob("*.py")):
         if not modules or path.stem in modules:
-            module = importlib.import_module(f"services.{service}.{room}.{path.stem}")
-            for kind in vars(module).values():
-                if isinstance(kind, type) and issubclass(kind, Message) and kind.__module__ == module.__name__:
-                    yield kind
+            yield from messages_of(importlib.import_module(f"services.{service}.{room}.{path.stem}"))
+
+
+def messages_of(module: ModuleType) -> list[type[Message]]:
+    """Those that it declares, each once, whatever other names it gives them."""
+    kinds = (kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Message))
+    return [*dict.fromkeys(kind for kind in kinds if kind.__module__ == module.__name__)]
 
 
 SERVICES = found_services(having="topology.py")
@@ -63,6 +67,14 @@ def test_a_domain_declares_no_message_of_a_neighbour() -> None:
 def test_a_contract_is_called_after_the_service_that_owns_the_message(foreign: type[Message]) -> None:
     owner = owner_of(foreign)
     assert foreign.__module__.split(".")[2:] == ["contracts", owner.__module__.split(".")[1]]
+
+
+def test_the_only_command_of_a_service_may_have_a_second_name() -> None:
+    """Such as `SeatCommand = SellSeat`, in the place of a union."""
+    module = ModuleType(__name__)
+    sell = type("SellSeat", (Command,), {"TYPE": "seat.sell", "__module__": __name__})
+    vars(module).update(SellSeat=sell, SeatCommand=sell)
+    assert [kind.TYPE for kind in messages_of(module)] == ["seat.sell"]
 
 
 def test_no_two_services_that_decide_have_a_message_of_the_same_type() -> None:
