@@ -24,7 +24,7 @@ _ITS_TESTS = (  # which name it, and do not import it
     "tests/scaffold/test_upgrade.py",
     "tests/sinks/test_cli.py",
 )
-_COMPOSED = (("docker-compose.yml", "name: onefold\n"), ("compose.secure.yml", "name: onefold-secure\n"))
+_COMPOSED = "compose.cluster.yml", "compose.secure.yml", "docker-compose.yml"
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 _README = """\
 # {name}
@@ -80,9 +80,9 @@ def begin(root: Path, name: str) -> None:
     _remove([*tests_of(root, example), *(root / each for each in _ITS_TESTS)])
     forget(root, _EXAMPLE)
     (root / "README.md").write_text(_README.format(name=name))
-    for file, line in _COMPOSED:
+    for file in _COMPOSED:
         path = root / file
-        path.write_text(path.read_text().replace(line, line.replace("onefold", name), 1))
+        path.write_text(path.read_text().replace("\nname: onefold", f"\nname: {name}", 1))
     for page in root.glob("docs/**/*.md"):
         page.write_text(_without_dead_links(page))
 

@@ -66,7 +66,6 @@ _EDITS = (
     ("shared/dev/replay.py", r'^        case \{"verb": "remove-demo"\}:\n.*\n', ""),
     ("shared/dev/stack.py", r"the demo, ", ""),
     ("shared/dev/embedded.py", r"the demo, ", ""),
-    ("tests/architecture/test_compose.py", r'"onefold-demo", ', ""),
     ("tests/architecture/test_doors.py", _ENTRY, ""),
     ("tests/conftest.py", r"^pytest\.register_assert_rewrite.*\n\n", ""),
     ("tests/conftest.py", r'folder = (.*)\n +return "demo" if.*', r"return \1"),

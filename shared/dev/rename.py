@@ -105,7 +105,8 @@ def _check_free(root: Path, texts: Iterable[str], name: str) -> None:
     """Raises StageFailed if something else would have the same name, or an environment variable the same prefix."""
     words = {word for text in texts for word in _WORD.findall(text)}
     variable = _renamed("ONEFOLD", name)
-    new = {renamed for word in words if (renamed := _renamed(word, name)) != word} - {name, name.title(), variable}
+    ours = {name, f"{name}-cluster", f"{name}-secure", name.title(), variable}  # as in a project that began with it
+    new = {renamed for word in words if (renamed := _renamed(word, name)) != word} - ours
     taken = sorted((new & words) | {word for word in words if word.startswith(f"{variable}_")})
     if name in found_services(root, having="__init__.py"):
         taken = [f"services/{name}"]

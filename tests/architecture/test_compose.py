@@ -120,7 +120,9 @@ def test_an_image_starts_as_prod_unless_compose_says_dev() -> None:
     assert {origin for origin, _, _ in others} <= {base, *(name for _, name, _ in others)}
     task = yaml.safe_load(CONTAINERS.read_text())["services"]["task"]
     assert task["environment"]["ONEFOLD_ENV"] == "dev"
-    ours = [block for block in yaml.safe_load(COMPOSE.read_text())["services"].values() if "onefold" in block["image"]]
+    ours = [
+        block for block in yaml.safe_load(COMPOSE.read_text())["services"].values() if "PROJECT_NAME" in block["image"]
+    ]
     assert [
         block for block in ours if block.get("extends") != {"file": "deploy/containers.yml", "service": "task"}
     ] == []
@@ -131,10 +133,9 @@ def test_a_worker_that_owns_everything_stays_within_its_memory() -> None:
     assert int(worker["mem_limit"].removesuffix("m")) >= max(map(memory_mib, load_topologies()), default=0)
 
 
-def test_every_image_has_a_version() -> None:
+def test_every_image_has_a_version_or_is_this_projects_own() -> None:
     files = "\n".join(file.read_text() for file in [*ROOT.glob("*compose*.yml"), CONTAINERS])
-    ours = {"onefold-worker", "onefold-demo", "onefold-mirror", "onefold-spark"}
-    images = set(re.findall(r"^\s+image: (\S+)", files, re.MULTILINE)) - ours
+    images = set(re.findall(r"^\s+image: (?!\$\{COMPOSE_PROJECT_NAME\}-\w+)(\S+)", files, re.MULTILINE))
     images |= set(re.findall(r"^FROM (\S+/\S+|\S+:\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
     assert images
     assert [image for image in images if not re.search(r":v?\d+\.\d+[\w.-]*$", image)] == []

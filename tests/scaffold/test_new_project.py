@@ -49,6 +49,9 @@ def test_a_new_project_is_empty_and_gets_services(
     imports = re.compile(r"^(?:from|import) services\.", re.MULTILINE)  # also those of a module that a test writes
     assert [path for path, text in texts.items() if path.startswith("tests/") and imports.search(text)] == []
 
+    names = re.findall(r"^name: (\S+)$", "".join(map(Path.read_text, ours.root.glob("*compose*.yml"))), re.MULTILINE)
+    assert sorted(name.partition("ticket-office")[2] for name in names) == ["", "-cluster", "-secure"]
+
     listed = ours.root / "services" / "compose.yml"
     assert yaml.safe_load(listed.read_text()) == {"include": []}
     for name, *kind in (
@@ -73,6 +76,7 @@ def test_a_new_project_gets_upgrades(template: Checkout, releases: Checkout, tmp
     ours.run("git", "switch", "-q", done.branch)
     assert f"# fixed in {NEW}" in (ours.root / "services" / "parcels" / "api.py").read_text()
     check_upgraded(ours, before, releases, OLD[0], tmp_path)
+    ours.verb("rename", "ticket-office", "--dry-run")  # that name is free
 
 
 @pytest.mark.slow
