@@ -376,3 +376,20 @@ def test_down_ends_the_processes_that_a_killed_up_left_behind(root: Path) -> Non
         assert local_stack.down(root)
         assert not any(process.running for process in everything)
         assert not local_stack.down(root)
+
+
+@OF_ACCOUNTS
+@pytest.mark.broker
+@pytest.mark.long  # in short, all tests that start a stack: each takes ports that are free
+def test_two_that_run_side_by_side_share_neither_ports_nor_data(root: Path) -> None:
+    another = root.parent / "another" / "up"
+    another.parent.mkdir()
+    try:
+        with running_up(root) as (_, here), running_up(another) as (_, there):
+            addresses = [*here.values(), *there.values()]
+            assert len({json.dumps(each) for each in addresses}) == 6  # of each its brokers, workers and page
+            urls = [found["services"]["accounts"][0]["url"] for found in (here, there)]
+            httpx.post(f"{urls[0]}/accounts/ann", json={"holder": "Ann"}, timeout=60).raise_for_status()
+            assert [httpx.get(f"{url}/accounts/ann", timeout=60).status_code for url in urls] == [200, 404]
+    finally:
+        local_stack.down(another)
