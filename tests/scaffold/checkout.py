@@ -23,7 +23,7 @@ class Checkout:
         found = (path for path in self.root.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
         return {str(path.relative_to(self.root)): path.read_bytes() for path in found}
 
-    def run(self, *command: str | Path, expect: int = 0, stdin: str | None = None) -> str:
+    def run(self, *command: str | Path, expect: int = 0, stdin: str | None = None, deadline_s: float = 600.0) -> str:
         """The output of a command in this interpreter's environment; AssertionError with it at another exit code."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
         environment |= {"PYTHONPATH": str(self.root), "COLUMNS": "120"}
@@ -36,7 +36,7 @@ class Checkout:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=600,
+            timeout=deadline_s,
         )
         assert run.returncode == expect, run.stdout
         return run.stdout
@@ -46,7 +46,7 @@ class Checkout:
         return self.run(sys.executable, "-m", "shared.dev.cli", *arguments, expect=expect, stdin=stdin)
 
     def pytest(self, *arguments: str) -> str:
-        return self.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments)
+        return self.run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments, deadline_s=4800.0)
 
     def know_types(self) -> None:
         """Copies mypy's cache from here, so that mypy checks only what has changed."""

@@ -81,7 +81,7 @@ def test_a_new_project_gets_upgrades(template: Checkout, releases: Checkout, tmp
 
 @pytest.mark.slow
 @pytest.mark.long  # the fast tests of a whole checkout
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(5400)
 def test_an_empty_project_passes_every_check(template: Checkout, tmp_path: Path) -> None:
     new_project(template.root, tmp_path / "ours", "ticket-office")
     ours = Checkout(tmp_path / "ours")

@@ -61,7 +61,7 @@ def test_the_skeleton_can_be_imported_with_all_its_tests(committed: Checkout) ->
 
 @pytest.mark.slow
 @pytest.mark.long  # the fast tests of a whole checkout
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(5400)
 def test_the_skeleton_passes_every_check_and_its_tests(committed: Checkout) -> None:
     committed.verb("remove-demo", "--yes")
     committed.lint(".")

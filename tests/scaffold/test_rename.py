@@ -89,7 +89,7 @@ def test_an_upgrade_of_a_renamed_project_has_no_conflict(releases: Checkout, clo
 
 @pytest.mark.slow
 @pytest.mark.long  # the fast tests of a whole checkout
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(5400)
 def test_a_renamed_project_passes_every_check(cloned: Checkout) -> None:
     cloned.verb("rename", "ticket-office")
     cloned.lint(".")
