@@ -58,7 +58,7 @@ def main() -> None:
     try:
         found = edited(CHECKOUT)
     except StageFailed as failure:
-        print(f"not compared: {failure.problem}")
+        print(f"not compared: {failure.problem}; fix: {failure.fix}")
         return
     except OSError as error:
         print(f"not compared: {error}")

@@ -40,6 +40,7 @@ def test_a_new_project_is_empty_and_gets_services(
     assert found_services(ours.root) == []
     assert ours.run("git", "log", "--format=%s").splitlines() == ["Begin ticket-office"]
     assert ours.run("git", "status", "--short") == ""
+    assert "fix: python3 dev.py whose --from" in ours.run("python", "-m", "shared.dev.whose")
     (step,) = tomllib.loads((ours.root / "onefold.toml").read_text())["done"]
     assert step == {"verb": "new-project", "name": "ticket-office"}
     texts = {path: body.decode() for path, body in tracked(ours).items() if path.endswith((".py", ".yml", ".toml"))}
