@@ -30,7 +30,7 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 @pytest.fixture(scope="session")
 def releases(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A template with three releases, for all tests: they change clones of it."""
+    """A template with six releases, for all tests: they change clones of it."""
     template = copied(tmp_path_factory.mktemp("template"))
     release(template)
     return template

@@ -11,12 +11,15 @@ from shared.dev.replay import redo
 from shared.runtime.checkout import found_services
 from tests.scaffold.checkout import Checkout
 
-OLD = ("v1.0.0", "v1.0.1")
+OLD = ("v1.0.0", "v1.0.1", "v1.0.2", "v1.0.3", "v1.0.4")
 NEW = "v1.1.0"
 REMOVED = "bench/passing.py"
 # What each release appends a line to, and the file that it adds; the last one does so to every service, too.
 FIXED = {
     OLD[1]: ("services/accounts/domain/decide.py", "shared/domain/ids.py", "bench/cli.py", "bench/first.py"),
+    OLD[2]: ("services/accounts/topology.py", "bench/load.py"),
+    OLD[3]: ("tests/patterns/things/domain/decide.py", "shared/domain/ids.py"),
+    OLD[4]: ("services/accounts/domain/state.py", "bench/cli.py"),
     NEW: (
         "tests/patterns/things/api.py",
         "tests/unit/accounts/test_decide.py",
@@ -36,7 +39,7 @@ def commit(checkout: Checkout, message: str = "all of it") -> None:
 
 
 def release(checkout: Checkout) -> None:
-    """Makes a template with three releases of a copy of this checkout."""
+    """Makes a template with six releases of a copy of this checkout."""
     record = checkout.root / FILE
     record.write_text(re.sub(r"\n\[\[done\]\][\s\S]*", "", record.read_text()))
     _append(checkout, REMOVED, '"""It goes in the second release."""')
