@@ -71,24 +71,30 @@ def parity(
     url: Annotated[
         str | None, typer.Option(help="A worker of the service, to compare its answers about what is not joined.")
     ] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="Ask it for only so many keys.")] = None,
+    path: Annotated[
+        str | None,
+        typer.Option(help="With --url: of a row, such as '/accounts/{account_id}', where ONEFOLD_ENV is not dev."),
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Compare about so many keys, in one partition at random.")
+    ] = None,
     master: Master = None,
     memory: Memory = "1g",
 ) -> None:
     """Recompute live tables from their events and compare them key by key."""
     if url and not service:
         raise typer.BadParameter("--url is of one service: name it")
-    if sample and not url:
-        raise typer.BadParameter("--sample is of the keys that --url is asked for: give --url, too")
     chosen = _chosen(service, table)
+    if path and (not url or sum(isinstance(each, FoldedTable) for each in chosen) > 1):
+        raise typer.BadParameter("--path is of one table's rows at --url: name the table and --url, too")
     brokers, verdicts = _brokers(bootstrap, [each.changelog for each in chosen]), list[consistency.Verdict]()
     with _spark("parity", master, memory) as spark:
         for each in chosen:
             if isinstance(each, JoinedTable):
-                verdict = joined.check(spark, brokers, each, lambda part: _archive(spark, archive, part))
+                verdict = joined.check(spark, brokers, each, lambda part: _archive(spark, archive, part), sample)
             else:
                 kept = _archive(spark, archive, each)
-                verdict = consistency.check(spark, brokers, each, archive=kept, url=url, sample=sample)
+                verdict = consistency.check(spark, brokers, each, archive=kept, url=url, path=path, sample=sample)
             name = verdict.table if service else f"{each.topology.service}/{verdict.table}"
             verdicts.append(replace(verdict, table=name))
             typer.echo(str(verdicts[-1]))

@@ -16,7 +16,6 @@ import pyarrow as pa
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import folds, sources
 from pipelines.answers import ask
@@ -24,9 +23,12 @@ from pipelines.answers import difference as answer_difference
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of, schema_of
 from pipelines.catalog import FoldedTable, Version, table_in
-from pipelines.divergence import Divergence, canonical, first_divergences
+from pipelines.divergence import Divergence, canonical, first_divergences, records_of
 from pipelines.events import records_below
 from pipelines.parked import in_scope, parked_keys, present_scope
+from pipelines.sampling import Sample, sample_of
+from pipelines.served import Compared, compare
+from pipelines.sources import Flow
 from shared.domain.errors import OnefoldError, first_problem
 from shared.domain.row import RowCodec
 from shared.kafka.brokers import Brokers, Positions
@@ -34,6 +36,7 @@ from shared.kafka.brokers import Brokers, Positions
 DIFFERENCES_SHOWN = 5
 REASONS_A_TASK = 100
 TRIES = 3
+HISTORIES = 1_000
 
 _VERDICTS = "agree long, differ long, key binary, why string"
 _ANSWERS = "key binary, answer binary"
@@ -42,7 +45,7 @@ _ANSWERS = "key binary, answer binary"
 class DeadLettersMoved(OnefoldError):
     """Dead letters of the view were retried each time its rows were read: it is unknown which rows include them.
 
-    Operator action: run it again when nobody retries dead letters; with --url, ask for a --sample.
+    Operator action: run it again when nobody retries dead letters; a --sample takes less time.
     """
 
 
@@ -55,27 +58,32 @@ class NothingRead(OnefoldError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """agree, differ: how many keys. asked: of them also over HTTP. parked: keys whose later records wait.
-
-    divergences: of the first that differ.
+    """agree, differ: how many keys. asked: how much was compared over HTTP, by what it is. parked: keys whose later
+    records wait. divergences: of the first that differ. partition: of a sample's keys.
     """
 
     table: str
     agree: int
     differ: int
-    asked: int
+    asked: Mapping[str, int]
     parked: int
     divergences: tuple[Divergence, ...] = ()
+    partition: int | None = None
 
     @property
     def total(self) -> int:
         return self.agree + self.differ
 
     def __str__(self) -> str:
-        http = f" ({self.asked:,} also over HTTP)" if self.asked else ""
+        told = ", ".join(f"{count:,} {what}" for what, count in self.asked.items())
+        http = f" ({told})" if told else ""
+        sample = "" if self.partition is None else f" of partition {self.partition}"
         parked = f", {self.parked:,} of them up to a parked record" if self.parked else ""
         more = self.differ - len(self.divergences)
-        lines = [f"{self.agree:,} of {self.total:,} {self.table} agree{http}{parked}", *map(str, self.divergences)]
+        lines = [
+            f"{self.agree:,} of {self.total:,} {self.table}{sample} agree{http}{parked}",
+            *map(str, self.divergences),
+        ]
         return "\n  ".join([*lines, f"and {more:,} more"] if more else lines)
 
 
@@ -86,9 +94,11 @@ def check(
     *,
     archive: Archive | None = None,
     url: str | None = None,
+    path: str | None = None,
     sample: int | None = None,
 ) -> Verdict:
-    """Compares every key of `table` and, with `url`, the service's own answers: `sample` of them, or all.
+    """Compares every key of `table` or, of one partition, about `sample`; with `url`, also what the service serves of
+    them: rows, lists, and of HISTORIES aggregates also histories and outcomes. path: of a row, see `worker_at`.
 
     archive: has the events that the topic no longer has. Raises BrokersUnavailable, HistoryIncomplete,
     ServiceUnavailable, DeadLettersMoved or NothingRead.
@@ -97,9 +107,8 @@ def check(
         before = present_scope(brokers, table, parked_keys(brokers, table))
         # In this order, an event that a row or an answer includes is below the end of the events.
         settled = settled_in(brokers, table)
-        changelog = sources.whole(spark, brokers, table.changelog)
-        rows = sources.latest(changelog)
-        answers = _answers(url, table, rows, sample) if url else {}
+        changelog, rows, chosen = rows_of_table(spark, brokers, table.changelog, sample)
+        answers = _answers(url, table, rows, path) if url else {}
         parked = parked_keys(brokers, table)
         scope = present_scope(brokers, table, parked)
         if scope.is_within(before):
@@ -107,16 +116,43 @@ def check(
     else:
         raise DeadLettersMoved(f"dead letters of {table.table.name} were retried during all {TRIES} reads of it")
     ends = brokers.settled_ends(table.events.name)
+    if chosen is not None:
+        ends = chosen.of(ends)
     events = in_scope(records_below(spark, brokers, table.events.name, ends, archive, scope.starts), scope, table)
+    if chosen is not None:
+        events = chosen.taken(events, clocked=table.table.expires is not None)
 
     folded = folds.states(events, table, since=settled).frame
     judged = _compare(rows, folded, _as_rows(spark, answers), table).collect()
     agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
     reasons = {bytes(row.key): row.why for row in judged if row.key is not None}
+    served = Compared()
+    if url:
+        some = {} if table.is_view else records_of(events, list(answers)[:HISTORIES])
+        served = compare(url, path, table, answers, some, chosen and chosen.number)
+        wrong = served.wrong.keys() - reasons.keys()
+        agree, differ, reasons = agree - len(wrong), differ + len(wrong), {**served.wrong, **reasons}
     first = dict(sorted(reasons.items())[:DIFFERENCES_SHOWN])
-    divergences = first_divergences(table, events.frame, changelog.frame, first) if first else ()
+    divergences = first_divergences(table, events, changelog, first) if first else ()
     keys = sum(not each.is_page for each in parked)
-    return Verdict(table.table.name, agree, differ, len(answers), keys, divergences)
+    asked = {"also over HTTP": len(answers), **served.counts} if answers else {}
+    number = chosen and chosen.number
+    return Verdict(table.table.name, agree, differ, asked, keys, divergences, number)
+
+
+def rows_of_table(
+    spark: SparkSession, brokers: Brokers, changelog: str, sample: int | None
+) -> tuple[Flow, DataFrame, Sample | None]:
+    """The changelog's records, and the last of each key, as `sources.latest`; only of a sample's keys, if asked."""
+    spans = sources.spans(brokers, changelog)
+    if sample is None:
+        records = sources.between(spark, brokers, changelog, spans)
+        return records, sources.latest(records), None
+    chosen = sample_of(spans)
+    records = sources.between(spark, brokers, changelog, chosen.of(spans))
+    chosen = chosen.narrowed(sources.latest(records), sample)
+    records = chosen.taken(records)
+    return records, sources.latest(records), chosen
 
 
 def settled_in(brokers: Brokers, table: FoldedTable) -> Positions:
@@ -133,9 +169,9 @@ def settled_in(brokers: Brokers, table: FoldedTable) -> Positions:
     return starts | positions
 
 
-def _answers(url: str, table: FoldedTable, rows: DataFrame, sample: int | None) -> dict[bytes, bytes]:
-    keys = rows.select("key") if sample is None else rows.select("key").orderBy(F.xxhash64("key")).limit(sample)
-    return ask(url, table.table.name, [bytes(row.key) for row in keys.collect()])
+def _answers(url: str, table: FoldedTable, rows: DataFrame, path: str | None) -> dict[bytes, bytes]:
+    keys = sorted(bytes(row.key) for row in rows.select("key").collect())
+    return ask(url, table.table.name, keys, path)
 
 
 def _as_rows(spark: SparkSession, answers: Mapping[bytes, bytes]) -> DataFrame:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines.catalog import FoldedTable
 from pipelines.folds import Folded, advance_of
+from pipelines.sources import RECORDS, Flow, of_keys
 
 
 class Record(NamedTuple):
@@ -47,10 +47,10 @@ def canonical(value: Any) -> str:
 
 
 def first_divergences(
-    table: FoldedTable, events: DataFrame, changelog: DataFrame, reasons: Mapping[bytes, str]
+    table: FoldedTable, events: Flow, changelog: Flow, reasons: Mapping[bytes, str]
 ) -> tuple[Divergence, ...]:
     """What happened to each key of `reasons`, from all records both topics still have of it."""
-    of_events, of_rows = _records(events, reasons), _records(changelog, reasons)
+    of_events, of_rows = records_of(events, [*reasons]), records_of(changelog, [*reasons])
     return tuple(_locate(table, key, why, of_events.get(key, []), of_rows.get(key, [])) for key, why in reasons.items())
 
 
@@ -150,9 +150,10 @@ def _version(table: FoldedTable, row: Record) -> _Version:
     return _Version(row.offset, live.sequence, from_json(state), f"{state.decode()} at sequence {live.sequence}")
 
 
-def _records(records: DataFrame, keys: Iterable[bytes]) -> dict[bytes, list[Record]]:
+def records_of(records: Flow, keys: Sequence[bytes]) -> dict[bytes, list[Record]]:
+    """All records of each key, in the order of their topic."""
     found: dict[bytes, list[Record]] = {}
-    wanted = records.where(F.col("key").isin([F.lit(key) for key in keys]))
+    wanted = records.then(partial(of_keys, keys), RECORDS).frame
     for row in wanted.select("key", "partition", "offset", "value").orderBy("partition", "offset").collect():
         record = Record(row.partition, row.offset, None if row.value is None else bytes(row.value))
         found.setdefault(bytes(row.key), []).append(record)

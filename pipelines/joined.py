@@ -19,7 +19,7 @@ from pydantic_core import from_json, to_json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipelines import folds, sources
+from pipelines import folds
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, JoinedTable, join_in
@@ -29,11 +29,13 @@ from pipelines.consistency import (
     TRIES,
     DeadLettersMoved,
     Verdict,
+    rows_of_table,
     settled_in,
 )
 from pipelines.divergence import Divergence, canonical
 from pipelines.events import records_below
 from pipelines.parked import Scope, in_scope, parked_keys, present_scope
+from pipelines.sampling import Sample
 from shared.domain.errors import first_problem
 from shared.domain.row import Row
 from shared.kafka.brokers import Brokers, Positions
@@ -59,9 +61,14 @@ class Difference(NamedTuple):
 
 
 def check(
-    spark: SparkSession, brokers: Brokers, table: JoinedTable, archive: Callable[[FoldedTable], Archive | None]
+    spark: SparkSession,
+    brokers: Brokers,
+    table: JoinedTable,
+    archive: Callable[[FoldedTable], Archive | None],
+    sample: int | None = None,
 ) -> Verdict:
-    """Compares every key of `table`. archive: of a view, has the events that its topic no longer has.
+    """Compares every key of `table` or, of one partition, about `sample`. archive: of a view, has the events that its
+    topic no longer has.
 
     Raises BrokersUnavailable, HistoryIncomplete, DeadLettersMoved or NothingRead.
     """
@@ -69,14 +76,14 @@ def check(
         before, _ = _scopes(brokers, table)
         # in this order, an event that a row includes is below the end of the events
         settled = [settled_in(brokers, part) for part in table.parts]
-        rows = sources.latest(sources.whole(spark, brokers, table.changelog))
+        _, rows, chosen = rows_of_table(spark, brokers, table.changelog, sample)
         scopes, parked = _scopes(brokers, table)
         if all(scope.is_within(other) for scope, other in zip(scopes, before, strict=True)):
             break
     else:
         raise DeadLettersMoved(f"dead letters of {table.origin} were retried during all {TRIES} reads of them")
     parts = [
-        _folded(spark, brokers, part, scope, since, archive(part))
+        _folded(spark, brokers, part, scope, since, archive(part), chosen)
         for part, scope, since in zip(table.parts, scopes, settled, strict=True)
     ]
     judged = _judged(rows, parts, table).collect()
@@ -88,7 +95,7 @@ def check(
         )
         for row in first
     ]
-    return Verdict(table.table.name, agree, differ, 0, parked, tuple(divergences))
+    return Verdict(table.table.name, agree, differ, {}, parked, tuple(divergences), chosen and chosen.number)
 
 
 def _scopes(brokers: Brokers, table: JoinedTable) -> tuple[list[Scope], int]:
@@ -99,12 +106,22 @@ def _scopes(brokers: Brokers, table: JoinedTable) -> tuple[list[Scope], int]:
 
 
 def _folded(
-    spark: SparkSession, brokers: Brokers, part: FoldedTable, scope: Scope, since: Positions, archive: Archive | None
+    spark: SparkSession,
+    brokers: Brokers,
+    part: FoldedTable,
+    scope: Scope,
+    since: Positions,
+    archive: Archive | None,
+    chosen: Sample | None,
 ) -> DataFrame:
     """A view's STATES by key."""
     ends = brokers.settled_ends(part.events.name)
-    events = records_below(spark, brokers, part.events.name, ends, archive, scope.starts)
-    return folds.states(in_scope(events, scope, part), part, since=since).frame.select("key", *Part._fields)
+    if chosen is not None:
+        ends = chosen.of(ends)
+    events = in_scope(records_below(spark, brokers, part.events.name, ends, archive, scope.starts), scope, part)
+    if chosen is not None:
+        events = chosen.taken(events, clocked=part.table.expires is not None)
+    return folds.states(events, part, since=since).frame.select("key", *Part._fields)
 
 
 def _judged(rows: DataFrame, parts: Sequence[DataFrame], table: JoinedTable) -> DataFrame:

@@ -16,7 +16,6 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -131,7 +130,7 @@ class Sending(Backfill):
         keys = [bytes(each.key) for each in commands.select("key").distinct().limit(_FEW_KEYS + 1).collect()]
         history = self._history_so_far()
         if len(keys) <= _FEW_KEYS:  # so that a short file beside a long history is read, but not parsed
-            history = history.then(partial(_of_keys, keys), sources.RECORDS)
+            history = history.then(partial(sources.of_keys, keys), sources.RECORDS)
         found = history.frame.select("key", sources.field("causation_id").alias("id"))
         return found.distinct().withColumn("known", F.lit(True))
 
@@ -198,12 +197,6 @@ async def _append(producer: CommandProducer, topic: str, commands: Sequence[Any]
     for partition, offset in await asyncio.gather(*sends):
         ends[partition] = max(ends.get(partition, 0), offset + 1)
     return ends
-
-
-def _of_keys(keys: Sequence[bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    wanted = pa.array(keys, pa.binary())
-    for batch in batches:
-        yield batch.filter(pc.is_in(batch.column("key"), value_set=wanted))
 
 
 def _encode(

@@ -7,6 +7,7 @@ from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -76,9 +77,27 @@ def _batch(partition: int, chunk: Chunk) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
+def of_keys(keys: Sequence[bytes], batches: Batches) -> Iterator[pa.RecordBatch]:
+    """A step of a Flow: the records of these keys."""
+    wanted = pa.array(keys, pa.binary())
+    for batch in batches:
+        yield batch.filter(pc.is_in(batch.column("key"), value_set=wanted))
+
+
 def whole(spark: SparkSession, brokers: Brokers, name: str) -> Flow:
     """Everything that has been committed so far."""
-    return topic(spark, brokers.bootstrap, name, brokers.starts(name), brokers.settled_ends(name))
+    return between(spark, brokers, name, spans(brokers, name))
+
+
+def between(spark: SparkSession, brokers: Brokers, name: str, spans: Mapping[int, tuple[int, int]]) -> Flow:
+    starts, ends = ({number: span[end] for number, span in spans.items()} for end in (0, 1))
+    return topic(spark, brokers.bootstrap, name, starts, ends)
+
+
+def spans(brokers: Brokers, name: str) -> dict[int, tuple[int, int]]:
+    """What each partition has: its first offset, and the one after its last committed record."""
+    starts, ends = brokers.starts(name), brokers.settled_ends(name)
+    return {number: (starts[number], end) for number, end in ends.items()}
 
 
 def field(name: str) -> Column:

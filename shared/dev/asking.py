@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,8 +11,8 @@ import httpx
 
 from shared.dev.stages import StageFailed
 from shared.runtime.loopback import DIRECT
+from shared.runtime.settings import TOKEN_VARIABLE, operators_token
 
-_TOKEN_VARIABLE = "ONEFOLD_TOKEN"
 _TIMEOUT_S = 30.0
 _PATIENCE_S = 60.0  # with a worker that answers 429
 
@@ -24,11 +23,6 @@ T = TypeVar("T")
 
 class Silent(StageFailed):
     """This worker does not answer; another of its service may."""
-
-
-def operators_token() -> str:
-    """Empty where the environment has none."""
-    return os.environ.get(_TOKEN_VARIABLE, "").strip()
 
 
 def ask(url: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -44,7 +38,7 @@ def ask(url: str, method: str = "GET", body: Mapping[str, Any] | None = None) ->
                     break
                 time.sleep(wait_s)
     except (httpx.UnsupportedProtocol, httpx.InvalidURL, ImportError, ValueError) as error:  # the third: SOCKS
-        fix = f"correct the URL, {_TOKEN_VARIABLE}, or the proxy in ALL_PROXY or HTTP_PROXY"
+        fix = f"correct the URL, {TOKEN_VARIABLE}, or the proxy in ALL_PROXY or HTTP_PROXY"
         raise StageFailed(f"{url} cannot be asked: {error}", fix) from error
     except httpx.TransportError as error:
         raise Silent(f"{url} does not answer: {error}", "check that the worker runs, or name another") from error
@@ -74,7 +68,7 @@ def _object(answer: httpx.Response) -> dict[str, Any] | None:
 def _fix(status: int) -> str:
     if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
         return (
-            f"set {_TOKEN_VARIABLE} to a bearer token with operations:read, and operations:write to change something; "
+            f"set {TOKEN_VARIABLE} to a bearer token with operations:read, and operations:write to change something; "
             "its `aud` must hold the ONEFOLD_AUTH_AUDIENCE of every service that is asked"
         )
     if status == _TOO_MANY:

@@ -22,7 +22,6 @@ from shared.console.app import create_console, serve
 from shared.console.picture import Check, Declared, Version, Versions
 from shared.console.watch import Watcher, Workers, tail_of
 from shared.dev import up as local_stack
-from shared.dev.asking import operators_token
 from shared.dev.asyncapi import document_of
 from shared.dev.console_process import page_port, url_at
 from shared.dev.doctor import Diagnosis
@@ -33,6 +32,7 @@ from shared.kafka.brokers import Brokers
 from shared.runtime.checkout import CHECKOUT, found_services
 from shared.runtime.child import Child
 from shared.runtime.declared import declared
+from shared.runtime.settings import operators_token
 from shared.topology.topics import Topology
 
 _ONCE = "`python3 dev.py status`, in an image `python -m shared.dev.cli status`, prints the same once"

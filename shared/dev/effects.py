@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from shared.dev.asking import operators_token
 from shared.dev.stages import StageFailed
 from shared.effects.runner import run
 from shared.runtime.declared import declared_by
-from shared.runtime.settings import load_settings
+from shared.runtime.settings import load_settings, operators_token
 
 Workers = Callable[[str], Sequence[str]]
 """The URLs of a service's workers in this checkout's `up`."""

@@ -22,8 +22,8 @@ from shared.domain.errors import OnefoldError
 from shared.runtime import failpoints
 
 PREFIX = "ONEFOLD_"
-# by shared.runtime.jars, for the embedded broker, and by shared.dev.asking
-_READ_ELSEWHERE = frozenset({"ONEFOLD_MAVEN_REPOSITORY", "ONEFOLD_TOKEN"})
+TOKEN_VARIABLE = "ONEFOLD_TOKEN"
+_READ_ELSEWHERE = frozenset({"ONEFOLD_MAVEN_REPOSITORY", TOKEN_VARIABLE})  # the first by shared.runtime.jars
 # Kubernetes sets these in every pod for a Service `orders`; its ORDERS_PORT is a URL
 _KUBERNETES_VARIABLE = re.compile(r"\w+_(SERVICE_HOST=|SERVICE_PORT(_\w+)?=|PORT_\d+_\w+=|PORT=\w+://)")
 _BROKER = r"([^\s,:\[\]]+|\[[0-9a-fA-F:]+\]):\d{1,5}"
@@ -36,6 +36,11 @@ DEV_ISSUER = "onefold-dev"
 DEV_PEER_SECRET = "known-to-everybody-so-for-dev-only"
 
 S = TypeVar("S", bound=BaseSettings)
+
+
+def operators_token() -> str:
+    """The bearer token with which commands ask workers; empty where the environment has none."""
+    return os.environ.get(TOKEN_VARIABLE, "").strip()
 
 
 class SettingsError(OnefoldError):

@@ -12,7 +12,7 @@ from pipelines.catalog import AnyTable
 
 
 def agreed(_spark: object, _brokers: object, table: AnyTable, *_: object, **__: object) -> consistency.Verdict:
-    return consistency.Verdict(table.table.name, agree=1, differ=0, asked=0, parked=0)
+    return consistency.Verdict(table.table.name, agree=1, differ=0, asked={}, parked=0)
 
 
 def test_parity_of_everything_names_tables_with_their_service(monkeypatch: pytest.MonkeyPatch) -> None:

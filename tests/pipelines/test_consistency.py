@@ -10,12 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from typer.testing import CliRunner
 
-from pipelines import answers, consistency
-from pipelines.catalog import Version
+from pipelines import answers, consistency, served
+from pipelines.catalog import Version, table_of
 from pipelines.cli import cli, main
+from pipelines.divergence import Record
 from services.accounts.domain.commands import Charge, CloseAccount, OpenAccount, Pay
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountOpened
@@ -23,6 +24,8 @@ from shared.dev.stack import Stack
 from shared.domain.decider import fold
 from shared.kafka import brokers
 from shared.kafka.brokers import Brokers
+from shared.kafka.murmur2 import partition_of
+from tests.pipelines.conftest import PARTITIONS
 
 PATHS = b'{"paths":{"/accounts/{account_id}":{"get":{}}}}'
 
@@ -157,7 +160,7 @@ def test_missing_and_repeated_rows_and_events_are_named(spark: Any, ledger: Any)
         ({}, "only with ONEFOLD_ENV=dev"),
         ({"/openapi.json": (200, b'{"paths":{}}')}, "answers no GET for a row of accounts"),
         ({"/openapi.json": (200, b"<html>")}, "--url names no worker"),
-        ({"/openapi.json": (200, PATHS), "/accounts/ann": (401, b"{}")}, "/accounts/ann wants a token"),
+        ({"/openapi.json": (200, PATHS), "/accounts/ann": (401, b"{}")}, "/accounts/ann refuses the token"),
         ({"/openapi.json": (200, PATHS), "/accounts/ann": (503, b"{}")}, "/accounts/ann does not answer: 503"),
     ],
 )
@@ -187,11 +190,94 @@ def test_live_workers_agree_in_the_changelog_and_over_http(spark: Any, stack: St
     for name in ("ann", "bob"):
         httpx.post(f"{url}/accounts/parity-{name}", json={"holder": name}).raise_for_status()
     httpx.post(f"{url}/accounts/parity-ann/charges", json={"amount_cents": 2999}).raise_for_status()
-    options = ["--bootstrap", stack.bootstrap, "--url", url, "--sample", "50"]
+    options = ["--bootstrap", stack.bootstrap, "--url", url, "--path", "/accounts/{account_id}"]
     run = CliRunner().invoke(cli, ["parity", "accounts", *options])
     assert run.exit_code == 0, run.output
-    assert "also over HTTP" in run.output
+    counts = re.search(r"\((\d+) also over HTTP, (\d+) histories, (\d+) outcomes, (\d+) listed\)", run.output)
+    assert counts is not None, run.output
+    assert all(int(each) >= 2 for each in counts.groups())
     assert run.output.splitlines()[-1].startswith("Spark and the live tables agree: ")
+
+
+def test_a_sample_is_of_one_partition_and_misses_no_key_of_it(spark: Any, ledger: Any) -> None:
+    accounts = [f"account-{number}" for number in range(12)]
+    ledger.decide(*opened(*accounts))
+    for account in accounts[:4]:
+        ledger.tamper(account, balance_cents=1)
+    for account in accounts[4:8]:
+        ledger.put_row(account, None)
+    verdict = consistency.check(spark, Brokers(ledger.bootstrap), ledger.table, sample=len(accounts))
+    there = [each for each in accounts if partition_of(each.encode(), PARTITIONS) == verdict.partition]
+    wrong = [each for each in there if each in accounts[:8]]
+    assert (verdict.agree, verdict.differ) == (len(there) - len(wrong), len(wrong))
+    assert f"{len(there)} accounts of partition {verdict.partition} agree" in str(verdict)
+    one = consistency.check(spark, Brokers(ledger.bootstrap), ledger.table, sample=1)
+    assert 1 <= one.total <= len(accounts)
+
+
+SHOWN = {"account_id": "ann", "phase": "open", "balance_cents": 0, "sequence": 1}
+EVENT = {
+    "event_id": "e",
+    "type": "account.opened",
+    "schema_version": AccountOpened.VERSION,
+    "aggregate_id": "ann",
+    "sequence": 1,
+    "occurred_at": "1997-01-01T00:00:00Z",
+    "correlation_id": "c",
+    "causation_id": "c/1",
+    "data": {"holder": "Ann"},
+}
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({}, None),
+        ({"/accounts/ann/events": {"items": [EVENT | {"type": "account.closed"}]}}, "HTTP answers another event 1"),
+        ({"/accounts/ann/events": {"items": []}}, "HTTP answers 0 events, there are 1"),
+        ({"as_of=1": SHOWN | {"balance_cents": 5}}, "HTTP answers another balance_cents at sequence 1, as of then"),
+        (
+            {"/accounts/ann/commands/c/1": {"sequence": 2}},
+            "HTTP answers 2 for command c/1, which led to event 1",
+        ),
+        ({"phase=open": {"items": [], "cursor": None}}, "HTTP does not list it by phase"),
+        ({"balance_cents_max=0": {"items": [], "cursor": None}}, "HTTP does not list it by balance_cents"),
+    ],
+)
+def test_all_that_is_served_of_an_account_is_compared_with_its_events(
+    other: Mapping[str, Any], why: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = DECIDER.event_codec.decode(to_json(EVENT | {"data": {"holder": "sealed:1:YQ==:YQ=="}}))
+    value = DECIDER.event_codec.encode(event)
+    item = from_json(value) | {"data": from_json(value)["data"] | {"holder": "Ann"}}
+    answers_to_get = {
+        "/accounts/ann": SHOWN,
+        "/accounts/ann/events": {"items": [item]},
+        "/accounts/ann/commands/c/1": {"sequence": 1},
+        "/accounts": {"items": [SHOWN], "cursor": None},
+    } | dict(other)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.headers.get("authorization") != "Bearer operators":
+            return httpx.Response(401)
+        asked = {request.url.path, *request.url.query.decode().split("&")}
+        known = [body for name, body in reversed(answers_to_get.items()) if name in asked]
+        return httpx.Response(200, json=known[0]) if known else httpx.Response(404)
+
+    client = partial(httpx.AsyncClient, transport=httpx.MockTransport(answer))
+    monkeypatch.setattr(httpx, "AsyncClient", client)
+    monkeypatch.setenv("ONEFOLD_TOKEN", "operators")
+    found = served.compare(
+        "http://worker",
+        "/accounts/{account_id}",
+        table_of("accounts", "accounts"),
+        {b"ann": to_json(SHOWN)},
+        {b"ann": [Record(0, 0, value)]},
+        None,
+    )
+    assert found.wrong == ({} if why is None else {b"ann": why})
+    if why is None:
+        assert found.counts == {"histories": 1, "outcomes": 1, "listed": 2}
 
 
 @pytest.mark.parametrize(
@@ -199,7 +285,7 @@ def test_live_workers_agree_in_the_changelog_and_over_http(spark: Any, stack: St
     [
         (["nothing"], "no service is called nothing"),
         (["accounts", "nothing"], "accounts has no table nothing"),
-        (["accounts", "--sample", "5"], "--sample is of the keys that --url is asked for"),
+        (["accounts", "--path", "/accounts/{id}"], "--path is of one table's rows at --url"),
         (["accounts", "--bootstrap", "127.0.0.1:1"], "127.0.0.1:1: "),
     ],
 )
