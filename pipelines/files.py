@@ -10,9 +10,11 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import hashlib
 import io
 import re
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -213,6 +215,7 @@ def find(source: str, reading: Reading | None = None) -> Source:
     (first, schema), *others = schemas.items()
     for other, its in others:
         _refuse_difference(first, schema, other, its)
+    _refuse_copies(splits)
     return Source(splits, schema.append(pa.field(PROBLEM, _PROBLEM)), reading)
 
 
@@ -287,6 +290,21 @@ def _refuse_names(file: Path, names: list[str]) -> None:
         seen[name.lower()] = name
 
 
+def _refuse_copies(splits: list[FileSplit]) -> None:
+    """Two files with the same rows, such as a download and `sales (1).csv`, would count each of them twice."""
+    alike = defaultdict[Any, list[str]](list)
+    for split in splits:
+        if not split.group:
+            alike[split.checked[0], split.folders].append(split.file)
+    for files in alike.values():
+        seen = dict[bytes, str]()
+        for file in files if len(files) > 1 else ():
+            with Path(file).open("rb") as opened:
+                digest = hashlib.file_digest(opened, "sha256").digest()
+            if (other := seen.setdefault(digest, file)) != file:
+                raise BadSource(f"{file}: the same bytes as {other}; fix: remove one of them")
+
+
 def _refuse_difference(first: str, schema: pa.Schema, other: str, its: pa.Schema) -> None:
     if differ := set(schema) ^ set(its):
         name = min(field.name for field in differ)
@@ -303,13 +321,15 @@ def _csv_schema(file: Path, reading: Reading) -> tuple[pa.Schema, int]:
         if header is None:
             raise BadSource(f"{file}: empty, without a header; fix: remove it, or write the header")
         _refuse_names(file, header)
+        has_rows = False
         for line, row in rows:
             _refuse_ragged(file, line, header, row)
+            has_rows = True
     typed = {name: pa.decimal128(_DIGITS, digits) for name, digits in reading.csv.numbers.items()}
     typed |= dict.fromkeys(reading.times.formats, pa.timestamp("us", "UTC"))
     if missing := typed.keys() - set(header):
         raise BadSource(f"{file}: no column {min(missing)}, which the mapping describes; fix: correct either")
-    return pa.schema([(name, typed.get(name, pa.string())) for name in header]), 1
+    return pa.schema([(name, typed.get(name, pa.string())) for name in header]), int(has_rows)
 
 
 def _refuse_ragged(file: Path, line: int, header: list[str], row: list[str]) -> None:

@@ -290,6 +290,17 @@ def test_what_cannot_be_read_as_a_file_of_a_folder_is_refused_by_name(tmp_path: 
         (folder / "c").unlink()
 
 
+def test_a_copy_of_a_file_is_refused_unless_it_has_no_rows_or_another_day(tmp_path: Path) -> None:
+    files = ("1", "a", "ann,1"), ("2", "a", "ann,1"), ("2", "b", "bob,1"), ("1", "c", ""), ("1", "d", "")
+    for day, name, rows in files:
+        (tmp_path / f"day={day}").mkdir(exist_ok=True)
+        (tmp_path / f"day={day}" / f"{name}.csv").write_text(f"customer,cents\n{rows}")
+    assert len(find(str(tmp_path)).splits) == 3
+    (tmp_path / "day=1" / "a (1).csv").write_text("customer,cents\nann,1")
+    with pytest.raises(BadSource, match=r"a\.csv: the same bytes as .*a \(1\)\.csv; fix: remove one of them"):
+        find(str(tmp_path))
+
+
 def test_a_source_without_files_is_refused(tmp_path: Path) -> None:
     assert "no files are in it" in told(tmp_path)
     (tmp_path / "sales-1.csv").write_text("who\nann\n")
