@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -21,7 +22,8 @@ from shared.kafka.brokers import Brokers, Positions
 
 KEPT_HOURS = 7 * 24  # files that compaction replaced are kept so long, for readers that have begun
 _SHOWN = 5
-_ENDS = "onefold.ends"
+_ENDS, _TOPIC = "onefold.ends", "onefold.topic"
+_RECENT = 20  # commits, among which the last run's usually is: reading all takes longer with each run
 
 
 class ArchiveBehind(OnefoldError):
@@ -36,6 +38,13 @@ class AnotherLog(OnefoldError):
     """The topic ends before its archive does: it was recreated, or is a second cluster's, and its offsets mean others.
 
     Operator action: archive it to another folder. The archive remains the history of the former topic.
+    """
+
+
+class ArchiveRestored(OnefoldError):
+    """A RESTORE has put the archive back to before its last run: records are missing that were archived.
+
+    Operator action: `RESTORE` it to the version that the message names, or archive to another folder.
     """
 
 
@@ -69,15 +78,43 @@ class Archive:
         return DeltaTable.forPath(self._spark, self.path)
 
     def ends(self) -> Positions:
-        """The offset after the last archived one of each partition; empty when there is no archive."""
+        """The offset after the last archived one of each partition; empty when there is no archive.
+
+        Raises ArchiveRestored.
+        """
         if not self.exists():
             return {}
-        notes = (json.loads(row.userMetadata) for row in self._commits() if row.userMetadata)
-        mine = (fields[_ENDS][self.topic] for fields in notes if self.topic in fields.get(_ENDS, {}))
-        if (ends := next(mine, None)) is not None:
-            return {int(partition): end for partition, end in ends.items()}
+        if noted := self._noted():
+            return {int(partition): end for partition, end in noted[_ENDS][self.topic].items()}
         last = self.records().groupBy("partition").agg((F.max("offset") + 1).alias("end"))
         return {row.partition: row.end for row in last.collect()}
+
+    def _noted(self) -> dict[str, Any]:
+        """What the last run noted. Raises ArchiveRestored."""
+        commits = self._commits(_RECENT)
+        if not any(self._note(each) for each in commits) or any(each.operation == "RESTORE" for each in commits):
+            commits = self._commits()
+        last = next(filter(self._note, commits), None)
+        below = commits[0].version
+        for commit in commits:
+            if commit.version > below:
+                continue
+            if commit.operation == "RESTORE":
+                below = int(commit.operationParameters.get("version") or -1)
+            elif note := self._note(commit):
+                if commit == last:
+                    return note
+                break
+        if last is None:
+            return {}
+        ends = ", ".join(f"partition {number}: {end}" for number, end in self._note(last)[_ENDS][self.topic].items())
+        fix = f"RESTORE TABLE delta.`{self.path}` TO VERSION AS OF {last.version}, or archive to another folder"
+        raise ArchiveRestored(f"{self.path} was restored to before offsets of {self.topic}, {ends}; fix: {fix}")
+
+    def _note(self, commit: Row) -> dict[str, Any]:
+        """Empty if it is none of a run for this topic."""
+        note: dict[str, Any] = json.loads(commit.userMetadata or "{}")
+        return note if self.topic in note.get(_ENDS, {}) else {}
 
     def version(self) -> int:
         """Of the table: every change makes another."""
@@ -90,9 +127,13 @@ class Archive:
     def extend(self, brokers: Brokers) -> Archived:
         """Adds the topic's records that are not in the archive yet.
 
-        Raises ArchiveBehind, AnotherLog, FolderNotShared or BrokersUnavailable.
+        Raises ArchiveBehind, ArchiveRestored, AnotherLog, FolderNotShared or BrokersUnavailable.
         """
         before, first = self.ends(), brokers.starts(self.topic)
+        (topic_id,) = brokers.topic_ids([self.topic])
+        if before and (known := self._noted().get(_TOPIC, topic_id)) != topic_id:
+            made = f"{self.topic} was made again since it was archived in {self.path}"
+            raise AnotherLog(f"{made}: its id was {known}, and is {topic_id}; fix: archive it to another folder")
         ends = brokers.settled_ends(self.topic)
         if ahead := {p: (ends.get(p, 0), end) for p, end in before.items() if ends.get(p, 0) < end}:
             raise AnotherLog(f"{self.topic} no longer has what is archived of it in {self.path}: {_spans(ahead)}")
@@ -103,7 +144,7 @@ class Archive:
             return Archived(0, ends)
         refuse_unshared(self._spark, self.path)
         try:
-            self.append(self.between(brokers, starts, ends), starts, ends)
+            self.append(self.between(brokers, starts, ends), starts, ends, topic_id)
         except Exception as error:  # delta-spark 4.0.0 was published without its module of exceptions
             if "ConcurrentTransactionException" not in str(error):
                 raise
@@ -113,10 +154,13 @@ class Archive:
         return Archived(self._added(), ends)
 
     def between(self, brokers: Brokers, starts: Positions, ends: Positions) -> DataFrame:
-        return sources.topic(self._spark, brokers.bootstrap, self.topic, starts, ends).frame
+        """In no order: each partition is read by several tasks."""
+        tasks = self._spark.sparkContext.defaultParallelism
+        return sources.topic(self._spark, brokers.bootstrap, self.topic, starts, ends, tasks).frame
 
-    def append(self, records: DataFrame, starts: Positions, ends: Positions) -> None:
+    def append(self, records: DataFrame, starts: Positions, ends: Positions, topic_id: str | None = None) -> None:
         """Adds `records`, which are all those from `starts` to `ends`, unless another run from `starts` has."""
+        note = {_ENDS: {self.topic: ends}} | ({_TOPIC: topic_id} if topic_id else {})
         day = F.to_date(F.coalesce(F.try_to_timestamp(sources.field("occurred_at")), F.col("timestamp")))
         rows = records.select(F.lit(self.topic).alias("topic"), "*", day.alias("occurred_on"))
         (
@@ -125,11 +169,11 @@ class Archive:
             .write.format("delta")
             .mode("append")
             .partitionBy("occurred_on")
-            .option("userMetadata", json.dumps({_ENDS: {self.topic: ends}}))
+            .option("userMetadata", json.dumps(note))
             .option("delta.logRetentionDuration", "interval 36500 days")  # the ends are in the log
-            # Delta lets only one of two runs from the same start commit
-            .option("txnAppId", f"{self.topic} from {json.dumps(starts)}")
-            .option("txnVersion", 1)
+            # Delta lets only one of two runs from the same start commit, and remembers the last one
+            .option("txnAppId", self.topic)
+            .option("txnVersion", sum(starts.values()))
             .save(self.path)
         )
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines import backfill as filling
 from pipelines import consistency, joined, results, sources
-from pipelines.archive import AnotherLog, Archive, ArchiveBehind
+from pipelines.archive import AnotherLog, Archive, ArchiveBehind, ArchiveRestored
 from pipelines.catalog import AnyTable, FoldedTable, JoinedTable, UnknownTable, joins, services, table_of, tables
 from pipelines.event_columns import event_columns
 from pipelines.events import HistoryIncomplete, records_below
@@ -126,7 +126,7 @@ def archive(
             kept = Archive(spark, root, name, topic)
             try:
                 typer.echo(f"{topic}: {kept.extend(brokers).records:,} records archived")
-            except (AnotherLog, ArchiveBehind) as refusal:  # retention does not wait for the other topics either
+            except (AnotherLog, ArchiveBehind, ArchiveRestored) as refusal:  # retention does not wait for the others
                 typer.echo(str(refusal), err=True)
                 complete = False
                 continue

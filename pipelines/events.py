@@ -47,7 +47,8 @@ def records_below(
     assert archive is not None
     starts = {partition: min(reached[partition], end) for partition, end in ends.items()}
     tail = sources.topic(spark, brokers.bootstrap, topic, starts, ends).frame
-    kept = archive.records().where(F.col("offset") < sources.at_partition(starts))  # it may grow
+    archived_of = archive.records().where(F.col("partition").isin(list(starts)))  # files without them are skipped
+    kept = archived_of.where(F.col("offset") < sources.at_partition(starts))  # it may grow
     both = kept.select(*tail.columns).unionByName(tail)
     tasks = _TASKS_A_PARTITION * len(first)
     return Flow(both.repartition(tasks, "partition").sortWithinPartitions("partition", "offset"))

@@ -51,12 +51,27 @@ def _through(steps: Sequence[Step], batches: Batches) -> Batches:
     return reduce(lambda given, step: step(given), steps, batches)
 
 
-def topic(spark: SparkSession, bootstrap: str, name: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> Flow:
-    """Committed records from `starts` up to, not including, `ends`: RECORDS, one Spark partition to each of theirs."""
-    spans = [Span(Place(name, partition), start, ends[partition]) for partition, start in starts.items()]
-    filled = [span for span in spans if span.start < span.end]
-    numbers = spark.range(0, len(filled), 1, max(1, len(filled)))
-    return Flow(numbers, [partial(_read, client_config(bootstrap), filled)])
+def topic(
+    spark: SparkSession,
+    bootstrap: str,
+    name: str,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+    tasks: int = 1,
+) -> Flow:
+    """Committed records from `starts` up to, not including, `ends`: RECORDS, one Spark partition to each of theirs.
+
+    tasks: at least so many, if there are as many offsets; a partition is then in several, out of order.
+    """
+    filled = [(number, start, ends[number]) for number, start in starts.items() if start < ends[number]]
+    each = max(1, -(-sum(end - start for _, start, end in filled) // tasks)) if tasks > 1 else None
+    spans = [
+        Span(Place(name, number), first, min(first + each, end) if each else end)
+        for number, start, end in filled
+        for first in range(start, end, each or end - start)
+    ]
+    numbers = spark.range(0, len(spans), 1, max(1, len(spans)))
+    return Flow(numbers, [partial(_read, client_config(bootstrap), spans)])
 
 
 def _read(client: Mapping[str, Any], spans: Sequence[Span], numbers: Batches) -> Iterator[pa.RecordBatch]:

@@ -16,12 +16,13 @@ import pytest
 from typer.testing import CliRunner
 
 from pipelines import cli, consistency
-from pipelines.archive import AnotherLog, Archive, ArchiveBehind
+from pipelines.archive import AnotherLog, Archive, ArchiveBehind, ArchiveRestored
 from pipelines.catalog import FoldedTable, table_of
 from pipelines.events import HistoryIncomplete, records_below
 from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount
 from shared.kafka.brokers import Brokers
+from shared.kafka.murmur2 import partition_of
 from shared.operations.provision import provision
 from shared.runtime.settings import Settings
 from shared.topology.topics import Table, Topic, Topology
@@ -51,6 +52,9 @@ def test_each_run_adds_the_new_committed_records(archive: Archive, brokers: Brok
     ledger.put_event("noise", b"not an event")
     assert archive.extend(brokers).records == 2
     assert archive.records().count() == 4
+    of_ann = partition_of(b"ann", PARTITIONS)
+    one = archive.between(brokers, {of_ann: 0}, {of_ann: archive.ends()[of_ann]})
+    assert one.rdd.getNumPartitions() == archive.records().sparkSession.sparkContext.defaultParallelism
     days = {str(row.occurred_on) for row in archive.records().where("key <> 'noise'").collect()}
     assert days == {"1997-01-01", "1997-01-02", "1997-01-04"}
     assert list(archive.problems(brokers)) == []
@@ -222,6 +226,35 @@ def test_a_topic_that_ends_before_its_archive_is_refused(archive: Archive, broke
     with pytest.raises(AnotherLog, match="no longer has what is archived of it"):
         archive.extend(brokers)
     assert archive.ends() == longer
+
+
+def test_a_topic_that_was_made_again_is_refused_however_long_it_is(
+    archive: Archive, brokers: Brokers, ledger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.decide(("ann", OpenAccount()))
+    archive.extend(brokers)
+    ledger.decide(("ann", CHARGE))
+    with monkeypatch.context() as patched:
+        patched.setattr(Brokers, "topic_ids", lambda *_: {"another"})
+        with pytest.raises(AnotherLog, match=r"was made again since it was archived in .*, and is another; fix: "):
+            archive.extend(brokers)
+    assert archive.extend(brokers).records == 1
+
+
+def test_an_archive_that_was_restored_to_before_a_run_is_refused_until_it_is_whole(
+    archive: Archive, brokers: Brokers, ledger: Any
+) -> None:
+    for command in (OpenAccount(), CHARGE):
+        ledger.decide(("ann", command))
+        archive.extend(brokers)
+    whole = archive.version()
+    archive.table().restoreToVersion(0)
+    with pytest.raises(ArchiveRestored, match=f"fix: RESTORE TABLE .* TO VERSION AS OF {whole}, or "):
+        archive.extend(brokers)
+    archive.table().restoreToVersion(whole)
+    ledger.decide(("ann", CHARGE))
+    assert archive.extend(brokers).records == 1
+    assert list(archive.problems(brokers)) == []
 
 
 def test_a_run_killed_while_it_writes_leaves_no_trace(archive: Archive, brokers: Brokers, ledger: Any) -> None:
