@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -40,7 +41,7 @@ from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, answering_in, table_in
 from pipelines.events import records_below
-from pipelines.files import PROBLEM, BadSource, Reading, Source
+from pipelines.files import PROBLEM, BadSource, Reading, Source, find
 from pipelines.folds import Folded, advance_of
 from pipelines.sinks import refuse_unshared, to_topic
 from pipelines.sources import Flow
@@ -56,6 +57,8 @@ from shared.kafka.murmur2 import partition_of
 _EVENTS = "partition int, key binary, sequence long, nth int, value binary, reason string"
 _REASONS = "key binary, sequence long, nth int, reason string"
 _RECORDS = "partition int, key binary, value binary"
+_COUNTS = "key binary, events long"
+_FEW_KEYS = 100_000
 _KEY, _ID, _SOURCE, _NTH, _WRONG = "__key", "__id", "__source", "nth", "__wrong"  # own columns
 _PLACE = "__place"  # of a value of `order`, with its number
 _VALUE = "value"  # of what was tried
@@ -111,9 +114,19 @@ class Rule(BaseModel):
     data: dict[str, str] = {}
 
 
+class Lookup(Reading):
+    """A file of reference, one row for each `key`, which is one of its columns. by: Spark SQL over a row of the source,
+    which gets the row with that key as one more column."""
+
+    file: str
+    key: str
+    by: str
+
+
 class RowMapping(Reading):
     """key: the aggregate's id; at: when it happened (UTC); order: of an aggregate's rows; where: which rows to take;
     id: tells a row from others of its aggregate, so that none is sent twice as commands. All of them Spark SQL.
+    lookups: by the name of the column that each adds.
 
     A row's events or commands are those of the rules that hold for it, in their order.
     """
@@ -125,6 +138,7 @@ class RowMapping(Reading):
     id: str | None = None
     events: tuple[Rule, ...] = ()
     commands: tuple[Rule, ...] = ()
+    lookups: Mapping[str, Lookup] = {}
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -150,13 +164,46 @@ class RowMapping(Reading):
 
 
 def read_mapping(file: Path) -> RowMapping:
-    """Raises BadMapping."""
+    """The files of lookups are named from the folder of `file`. Raises BadMapping."""
     try:
-        return RowMapping.model_validate(tomllib.loads(file.read_text("utf-8-sig")))
+        mapping = RowMapping.model_validate(tomllib.loads(file.read_text("utf-8-sig")))
+        files = {name: str(file.parent / each.file) for name, each in mapping.lookups.items()}
+        found = {name: each.model_copy(update={"file": files[name]}) for name, each in mapping.lookups.items()}
+        return mapping.model_copy(update={"lookups": found})
     except ValidationError as error:
         raise BadMapping(f"{file}: {first_problem(error)}") from error
     except (OSError, ValueError) as error:  # also of a file that is not UTF-8
         raise BadMapping(f"{file}: {error}") from error
+
+
+def find_lookups(mapping: RowMapping) -> dict[str, Source]:
+    """Raises BadSource, as `find` does."""
+    return {name: find(each.file, each) for name, each in mapping.lookups.items()}
+
+
+def looked_up(rows: DataFrame, mapping: RowMapping, found: Mapping[str, Source]) -> DataFrame:
+    """The rows, each with the row of every lookup that belongs to it, null where none does.
+
+    Raises BadMapping, and BadSource for a lookup in which a key is there twice, or a row can't be read.
+    """
+    for name, lookup in mapping.lookups.items():
+        if name in rows.columns:
+            raise BadMapping(f"the source has a column {name}; fix: name the lookup otherwise")
+        known = read_rows(rows.sparkSession, found[name])
+        names = [each for each in known.columns if each != PROBLEM]
+        if lookup.key not in names:
+            raise BadMapping(f"{lookup.file} has no column {lookup.key}; it has {', '.join(names)}")
+        if PROBLEM in known.columns and (wrong := known.where(F.col(PROBLEM).isNotNull()).first()):
+            raise BadSource(f"{lookup.file}: {wrong[PROBLEM].why}; fix: correct it, as others are looked up in it")
+        key = _column(lookup.key).cast("string").alias(_KEY)
+        known = known.select(key, F.struct(*map(_column, names)).alias(name)).where(F.col(_KEY).isNotNull())
+        if twice := known.groupBy(_KEY).count().where("count > 1").orderBy(_KEY).first():
+            raise BadSource(f"{lookup.file}: {lookup.key} {twice[_KEY]} is there {twice['count']} times; fix: keep one")
+        with having(rows.sparkSession, STRICT):
+            _refuse_float(rows, f"lookups.{name}.by", lookup.by)
+            by = _tried(F.expr(lookup.by).cast("string"))[_VALUE]
+        rows = rows.withColumn(_KEY, by).join(F.broadcast(known), _KEY, "left").drop(_KEY)
+    return rows
 
 
 def read_rows(spark: SparkSession, found: Source) -> DataFrame:
@@ -322,7 +369,7 @@ class Backfill:
         with having(self._spark, STRICT):
             numbered = self._numbered(rows).cache()
             encoded = self._events(numbered)
-        events = encoded.join(self._known(), ["key", "sequence"], "left").cache()
+        events = encoded.join(self._known(numbered), ["key", "sequence"], "left").cache()
         reasons = _reasons(events, self._unfoldable(events)).cache()
         firsts = reasons.groupBy("key").agg(F.min_by("reason", _NTH).alias("first"))
         keyed = numbered.select(F.col(_KEY).alias("key"), F.col(_SOURCE).alias("source"), _NTH)
@@ -375,7 +422,7 @@ class Backfill:
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
         """The source's columns, and: key, at, the row as JSON, what is wrong, its number within the key's rows."""
-        names = [name for name in rows.columns if name != PROBLEM]
+        names = [name for name in rows.columns if name not in (PROBLEM, *self._mapping.lookups)]
         problem = [F.col(PROBLEM)] if PROBLEM in rows.columns else []
         source = F.to_json(F.struct(*map(_column, names), *(each["texts"].alias(PROBLEM) for each in problem)), _TIME)
         mapping = self._mapping
@@ -431,21 +478,35 @@ class Backfill:
         topic = self._table.events.name
         return records_below(self._spark, self._brokers, topic, self._brokers.settled_ends(topic), self._archive)
 
-    def _known(self) -> DataFrame:
-        """The events that the topic already has: key, sequence, known, last_known: the greatest sequence of the key.
+    def _history_of(self, keyed: DataFrame) -> Flow:
+        """That of these keys, unless they are many; a short file beside a long history has it read, but not parsed.
+
+        keyed: with the column `key`.
+        """
+        keys = [bytes(each.key) for each in keyed.select("key").distinct().limit(_FEW_KEYS + 1).collect()]
+        history = self._history_so_far()
+        return history if len(keys) > _FEW_KEYS else history.then(partial(sources.of_keys, keys), sources.RECORDS)
+
+    def _known(self, numbered: DataFrame) -> DataFrame:
+        """The events that the topic has of these rows: key, sequence, known, last_known: the greatest of the key.
 
         known: as `run` would write it today. Earlier releases did not mark what they loaded.
         """
         sequence = sources.field("sequence").cast("long").alias("sequence")
         last = F.max("sequence").over(Window.partitionBy("key"))
         marked = F.replace(F.col("value").cast("string"), F.lit(_UNMARKED), F.lit(_MARKED)).cast("binary")
-        known = self._history_so_far().frame.select("key", sequence, marked.alias("known"))
+        history = self._history_of(numbered.select(F.col(_KEY).alias("key")))
+        known = history.frame.select("key", sequence, marked.alias("known"))
         return known.withColumn("last_known", last)
 
     def _rows(self) -> DataFrame:
-        """The row of every key that has none, or whose events go beyond it."""
-        rows = sources.latest(sources.whole(self._spark, self._brokers, self._table.changelog))
-        folded = folds.states(self._history_so_far(), self._table).frame.join(rows, "key", "left")
+        """The row of every key that has none, or whose events go beyond it: also what another run left, that died."""
+        rows = sources.latest(sources.whole(self._spark, self._brokers, self._table.changelog)).cache()
+        at = rows.select("key", F.get_json_object(F.col("row").cast("string"), "$.sequence").cast("long").alias("at"))
+        each_task = self._history_so_far().then(_counted, _COUNTS).frame
+        counts = each_task.groupBy("key").agg(F.sum("events").alias("events"))
+        behind = counts.join(at, "key", "left").where("at IS NULL OR at < events")
+        folded = folds.states(self._history_of(behind), self._table).frame.join(rows, "key", "left")
         encode = partial(_encode_rows, self._table.package, self._table.table.name)
         return (
             folded.where("sequence > 0 AND problem IS NULL")
@@ -677,6 +738,14 @@ def decoded(codec: Any, fields: Mapping[str, Any]) -> Any:
     if personal := [name for name in personal_fields(type(checked)) if getattr(checked, name) is not None]:
         raise ValueError(_is_personal(envelope.type, min(personal)))  # in an older version it may have another name
     return envelope
+
+
+def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """_COUNTS: how many records there are of each key, which is the sequence of the last, as no number is left out."""
+    counts = Counter[bytes]()
+    for batch in batches:
+        counts.update(batch.column("key").to_pylist())
+    return as_batches(counts.items(), _COUNTS)
 
 
 def _fold(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -195,9 +195,10 @@ def backfill(
     if table is None:
         raise UnknownTable(f"{service} has no aggregate's table")
     rules = filling.read_mapping(mapping)
-    found, brokers = find(source, rules), _brokers(bootstrap, [table.events.name])
+    found, lookups = find(source, rules), filling.find_lookups(rules)
+    brokers = _brokers(bootstrap, [table.events.name])
     with _spark("backfill", master, memory) as spark:
-        rows = filling.read_rows(spark, found)
+        rows = filling.looked_up(filling.read_rows(spark, found), rules, lookups)
         enter = Sending if rules.commands else filling.Backfill
         fill = enter(spark, brokers, table, rules, _archive(spark, archive, table))
         if dry_run:

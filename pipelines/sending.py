@@ -53,7 +53,6 @@ _COMMANDS = "partition int, key binary, sequence long, nth int, id string, diges
 _AT_ONCE = 2_000  # commands that wait to be decided, so that a caller's own waits for no more than those
 _SILENT_S = 60.0
 _PAUSE_S = 0.05
-_FEW_KEYS = 100_000
 _CHANGED = "row.changed"
 _UNDECIDED = "command.undecided"
 _REUSED = "a row with this `id` was sent before with other values; fix: correct either, or let `id` tell them apart"
@@ -127,11 +126,7 @@ class Sending(Backfill):
 
     def _causes(self, commands: DataFrame) -> DataFrame:
         """The commands that the events of these keys followed from: key, id, known."""
-        keys = [bytes(each.key) for each in commands.select("key").distinct().limit(_FEW_KEYS + 1).collect()]
-        history = self._history_so_far()
-        if len(keys) <= _FEW_KEYS:  # so that a short file beside a long history is read, but not parsed
-            history = history.then(partial(sources.of_keys, keys), sources.RECORDS)
-        found = history.frame.select("key", sources.field("causation_id").alias("id"))
+        found = self._history_of(commands).frame.select("key", sources.field("causation_id").alias("id"))
         return found.distinct().withColumn("known", F.lit(True))
 
     def _send(self, commands: DataFrame) -> None:

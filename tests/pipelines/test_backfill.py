@@ -28,6 +28,8 @@ from pipelines.backfill import (
     NotBegun,
     RowMapping,
     Rule,
+    find_lookups,
+    looked_up,
     read_mapping,
     read_rows,
 )
@@ -521,6 +523,51 @@ def test_a_row_that_lags_its_events_is_rewritten_and_keeps_its_outcomes() -> Non
         b"behind": structs.replace(after, outcomes={"c2": (1, "f", "command.failed", None)}, offset=8),
         b"new": after,
     }
+
+
+LOOKUP = """
+key = "customer"
+at = "make_timestamp(1997, INT(month), INT(day), 12, 0, 0, homes.zone)"
+order = ["day"]
+
+[lookups.homes]
+file = "homes.csv"
+key = "town"
+by = "town"
+
+[[events]]
+type = "account.opened"
+"""
+
+
+def test_a_row_is_looked_up_in_another_file_and_what_a_run_left_that_died_is_completed_by_any(
+    spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mapping.toml").write_text(LOOKUP)
+    (tmp_path / "homes.csv").write_text("town,zone\nBerlin,Europe/Berlin\nBonn,Europe/Berlin\nYork,Europe/London\n")
+    (tmp_path / "rows.csv").write_text("customer,town,month,day\nzoe,York,7,1\nyan,Bonn,1,1\nxia,Ys,1,1\n")
+    ledger.decide(("gus", OpenAccount()))
+    write, rejects = backfill._write_in_order, str(tmp_path / "rejects")
+
+    def write_and_die(records: Any, *to: str) -> None:
+        write(records, *to)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backfill, "_write_in_order", write_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            fill.run(purchases.where("customer = 'bob'"), rejects)
+    mapping = read_mapping(tmp_path / "mapping.toml")
+    found = looked_up(read_rows(spark, find(str(tmp_path / "rows.csv"))), mapping, find_lookups(mapping))
+    done = Backfill(spark, Brokers(ledger.bootstrap), ledger.table, mapping).run(found, rejects)
+    assert done == Entered(written=2, known=0, rejected=1)
+    at = {key: event["occurred_at"] for key, event in read_events(ledger) if key in ("zoe", "yan")}
+    assert at == {"zoe": "1997-07-01T11:00:00Z", "yan": "1997-01-01T11:00:00Z"}
+    assert str(consistency.check(spark, Brokers(ledger.bootstrap), ledger.table)) == "4 of 4 accounts agree"
+
+    (tmp_path / "homes.csv").write_text("town,zone\nBonn,Europe/Berlin\nBonn,Europe/Paris\n")
+    with pytest.raises(BadSource, match=r"homes\.csv: town Bonn is there 2 times; fix: keep one"):
+        looked_up(found.drop("homes"), mapping, find_lookups(mapping))
 
 
 @pytest.mark.long  # in short, a row that follows when a run that died is completed, and one that keeps its outcomes
