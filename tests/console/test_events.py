@@ -30,6 +30,13 @@ window.fetch = async (url, options) => {
 document.dispatchEvent(new Event("visibilitychange"))"""
 
 
+NO_TURN = """
+const turns = [429, 429], told = fetch;
+window.fetch = async (url, options) => url.includes("/stories/") && turns.length
+  ? new Response(JSON.stringify({detail: "1 stories are being answered here, 1 to you"}), {status: turns.pop()})
+  : told(url, options);"""
+
+
 def happened(stack: Stack) -> str:
     """The id of an account that was just opened, by a command that it names."""
     id_ = f"told-{uuid4().hex[:8]}"
@@ -91,6 +98,17 @@ def test_a_click_opens_the_story_that_the_api_tells(page: Page, console: str, st
     ]
     page.press("Escape")
     eventually(lambda: page.run("document.querySelector('dialog')"), lambda found: found is None)
+
+
+def test_a_story_waits_for_its_turn(page: Page, console: str, stack: Stack) -> None:
+    """All who look at one console are one client to a worker, which looks for one story of it at once."""
+    opened(page, console)
+    id_ = happened(stack)
+    page.run(NO_TURN)
+    eventually(lambda: page.text(".tail"), lambda text: text and id_ in text)
+    page.click(".tail tbody button")
+    eventually(lambda: page.text("dialog .story"))
+    assert page.run("turns.length") == 0
 
 
 @pytest.mark.parametrize("screen", SCREENS)

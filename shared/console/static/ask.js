@@ -6,7 +6,7 @@ const headers = (more) => ({ "Onefold-Console": "1", ...(token ? { Authorization
 
 export const signIn = (text) => (token = text.trim());
 
-const LOCKED = [401, 403];
+const LOCKED = [401, 403], TRIES = 20;
 
 /** Calls `seen` with each picture, and `lost` with the status where there is none, until the result is aborted. */
 export function streamed(seen, lost) {
@@ -54,10 +54,16 @@ export function indented(json) {
   });
 }
 
-/** {status, body} of GET; the target is a path with its query. Null if a later question has taken its place. */
+/** {status, body} of GET; the target is a path with its query. Null if a later question has taken its place. Viewers of
+    the console are one client to a worker, which has one turn at what is costly: the others ask again. */
 export async function get(service, target, signal) {
   try {
-    const answer = await fetch(own ? `..${target}` : `ask/${encodeURIComponent(service)}${target}`, { signal, headers: headers() });
+    let answer;
+    for (let tries = 0; tries < TRIES; tries += 1) {
+      if (tries) await new Promise((done) => setTimeout(done, 1000));
+      answer = await fetch(own ? `..${target}` : `ask/${encodeURIComponent(service)}${target}`, { signal, headers: headers() });
+      if (answer.status !== 429) break;
+    }
     return { status: answer.status, body: parsed(await answer.text()) };
   } catch (failure) {
     if (failure.name === "AbortError") return null;
