@@ -1,7 +1,7 @@
 """The console's own small server: the page, the stream that it draws, and what it asks. It listens on loopback only.
 
-Whoever reaches it sees what the operator's token shows, and does with dead letters what it allows. A page of another
-origin can't: it may neither read answers nor use another name for this host.
+Whoever reaches it sees what the operator's token shows, does with dead letters what it allows, and runs the commands
+that are handed in. A page of another origin can't: it may neither read answers nor use another name for this host.
 """
 
 # No `from __future__ import annotations`: FastAPI reads the annotations of the nested functions below.
@@ -22,6 +22,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.console.feed import Feed
+from shared.console.picture import Verb
 from shared.console.watch import EVERY_S, NotPassed, Passed, Watcher
 from shared.http.limits import PAGE_POLICY
 from shared.http.waiting import while_connected
@@ -53,7 +54,7 @@ class PageHeaders:
 
 
 class Controls(Protocol):
-    """What the page may do to workers and cores: in dev alone. All are blocking, and raise LookupError."""
+    """What the page may do to workers: in dev alone. Both are blocking, and raise LookupError."""
 
     def kill(self, url: str) -> None:
         """SIGKILL to the worker at `url`, like a machine that loses power."""
@@ -61,8 +62,9 @@ class Controls(Protocol):
     def add(self, service: str) -> None:
         """Start one more worker."""
 
-    def check(self, service: str) -> None:
-        """Begin to compare the service's tables with their events."""
+
+Begin = Callable[["Order"], None]
+"""Begins a run. Blocking. Raises LookupError where it may not."""
 
 
 class Mend(BaseModel):
@@ -79,17 +81,32 @@ class Mend(BaseModel):
 
 
 class Act(BaseModel):
-    """worker: the URL of the one to kill; service: the one to add a worker to; check: the one to check."""
+    """worker: the URL of the one to kill; service: the one to add a worker to."""
 
     model_config = ConfigDict(extra="forbid")
 
     worker: str | None = None
     service: str | None = None
-    check: str | None = None
 
 
-def create_console(watcher: Watcher, controls: Controls | None = None, asyncapi: Callable[[], Any] = dict) -> FastAPI:
-    """asyncapi: the document of all services, made when somebody asks for it."""
+class Order(BaseModel):
+    """What to run. version: the one to retire. reason: why to switch, or to roll back."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    service: str
+    verb: Verb
+    version: Annotated[int | None, Field(ge=1)] = None
+    reason: Annotated[str, Field(max_length=200)] = ""
+
+
+def create_console(
+    watcher: Watcher,
+    controls: Controls | None = None,
+    asyncapi: Callable[[], Any] = dict,
+    begin: Begin | None = None,
+) -> FastAPI:
+    """asyncapi: the document of all services, made when somebody asks for it. begin: begins a run."""
     feed = Feed(watcher.look, EVERY_S)
 
     @asynccontextmanager
@@ -129,6 +146,8 @@ def create_console(watcher: Watcher, controls: Controls | None = None, asyncapi:
 
     if controls is not None:
         _let_act(console, controls)
+    if begin is not None:
+        _let_run(console, begin)
     if watcher.operator is not None:
         _let_mend(console, watcher, watcher.operator)
     console.mount("/static", StaticFiles(directory=STATIC))
@@ -144,10 +163,19 @@ def _let_act(console: FastAPI, controls: Controls) -> None:
                 await asyncio.to_thread(controls.kill, body.worker)
             if body.service is not None:
                 await asyncio.to_thread(controls.add, body.service)
-            if body.check is not None:
-                await asyncio.to_thread(controls.check, body.check)
         except LookupError as unknown:
             return PlainTextResponse(str(unknown), 404)
+        return Response(status_code=202)
+
+
+def _let_run(console: FastAPI, begin: Begin) -> None:
+    @console.post("/runs", status_code=202)
+    async def run(body: Order, onefold_console: Annotated[str, Header()]) -> Response:
+        """The header is as above."""
+        try:
+            await asyncio.to_thread(begin, body)
+        except LookupError as refused:
+            return PlainTextResponse(str(refused), 409)
         return Response(status_code=202)
 
 

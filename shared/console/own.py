@@ -27,6 +27,7 @@ from shared.http.api import PAGE, Page
 from shared.http.auth import caller_of
 from shared.http.changes import ended, until
 from shared.http.cluster import whole_cluster
+from shared.http.health import Standing
 from shared.http.limits import client_of
 from shared.http.node import Node
 from shared.http.peers import Peers
@@ -88,7 +89,7 @@ class _Own:
         cluster = await whole_cluster(self._viewers[0], self._node, self._peers)
         await self._news.read()
         settings = self._node.settings
-        shown = self._looks.shown(self._declared, settings.url, cluster, (), time.monotonic())
+        shown = self._looks.shown(self._declared, settings.url, cluster, (), time.monotonic(), Standing.at(self._node))
         picture = Picture(
             at=time.time(),
             services=[shown],

@@ -6,7 +6,7 @@ import shlex
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,6 +14,7 @@ from shared.engine.processors import Processor
 from shared.engine.wiring import topics_of
 from shared.http.cluster import Cluster, Member, SourcePartition, Standby, TablePartition
 from shared.http.dead_letters import DeadLetter
+from shared.http.health import Standing
 from shared.stories.tail import Newest
 from shared.topology.topics import Topic, Topology
 
@@ -21,7 +22,7 @@ PACE_OF_S = 3.0  # a pace is of what was seen in this time
 
 
 class Declared(BaseModel):
-    """A service as its code declares it. reads, sends: topics."""
+    """A service as its code declares it. reads, sends: topics. beside: whether its versions may stand side by side."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -31,6 +32,7 @@ class Declared(BaseModel):
     partitions: int
     reads: tuple[str, ...]
     sends: tuple[str, ...]
+    beside: bool = False
 
     @classmethod
     def of(cls, topology: Topology, processors: Sequence[Processor], reads: Iterable[Topic] = ()) -> Declared:
@@ -43,6 +45,7 @@ class Declared(BaseModel):
             partitions=topology.partitions,
             reads=tuple(sorted(read)),
             sends=tuple(sorted(written)),
+            beside=topology.routes is not None,
         )
 
 
@@ -82,7 +85,7 @@ class Shown(BaseModel):
     """A service. url: of the worker that was asked; problem: why none told anything.
 
     handled_per_s: records, of all its workers; null until there are two counts. parked: keys; null where not every
-    partition told.
+    partition told. standing: which version answers, as that worker knows it.
     """
 
     declared: Declared
@@ -94,6 +97,7 @@ class Shown(BaseModel):
     handled_per_s: float | None = None
     parked: int | None = None
     letters: Sequence[Letter] = ()
+    standing: Standing | None = None
 
 
 class Version(BaseModel):
@@ -112,16 +116,19 @@ Versions = Mapping[str, Sequence[Version] | str]
 """By service: the versions that brokers tell of, or why they tell of none."""
 
 
-class Check(BaseModel):
-    """A consistency check of a service's tables against their events. at: when it began, seconds since the epoch.
+Verb = Literal["parity", "rebuild", "deploy", "compare", "switch", "rollback", "retire"]
+"""A command for a service that is started here."""
 
-    said: its last line. exit_code: as of `parity`: 0 if all agree, 1 if they differ, else it could not be done; null
-    while it runs.
+
+class Run(BaseModel):
+    """at: when it began, seconds since the epoch. said: its last lines. exit_code: 0 if it was done, and null while it
+    runs; of `parity` and `compare`, 1 if they differ.
     """
 
     service: str
+    verb: Verb
     at: float
-    said: str
+    said: Sequence[str]
     exit_code: int | None
 
 
@@ -130,8 +137,8 @@ class Picture(BaseModel):
     or a `problem`; null before it has looked. acts: whether workers may be killed and added here.
     operator: who retries, discards and corrects dead letters here, if a token does not say it; null if nobody may.
     with_token: whether workers are sent one. own: whether it is a worker's, of its service alone; the viewer then asks
-    for the dead letters, and there is no doctor. versions: of services whose brokers have answered. checks: those that
-    were started here, the newest of each service.
+    for the dead letters, and there is no doctor. versions: of services whose brokers have answered. verbs: what may be
+    run here. runs: what was, the newest of each service.
     """
 
     at: float
@@ -143,7 +150,8 @@ class Picture(BaseModel):
     with_token: bool = False
     own: bool = False
     versions: Versions = {}
-    checks: Sequence[Check] = ()
+    verbs: Sequence[Verb] = ()
+    runs: Sequence[Run] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +189,15 @@ class Looks:
     advances: Paces = field(default_factory=Paces)
     handling: Paces = field(default_factory=Paces)
 
-    def shown(self, declared: Declared, url: str, cluster: Cluster, letters: Sequence[Letter], at: float) -> Shown:
+    def shown(
+        self,
+        declared: Declared,
+        url: str,
+        cluster: Cluster,
+        letters: Sequence[Letter],
+        at: float,
+        standing: Standing | None = None,
+    ) -> Shown:
         """url: of the worker that told. letters: the first ones. at: in seconds, later each time."""
         self.advances.note(at, positions_in(cluster))
         self.handling.note(at, {each.url: each.handled for each in cluster.members if each.handled is not None})
@@ -195,6 +211,7 @@ class Looks:
             handled_per_s=self.handling.of(each.url for each in cluster.members),
             parked=parked_in(cluster, places),
             letters=letters,
+            standing=standing,
         )
 
 

@@ -16,11 +16,12 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
-from shared.console.picture import Check, Declared, Letter, Looks, Picture, Shown, Versions, letter_in
+from shared.console.picture import Declared, Letter, Looks, Picture, Run, Shown, Verb, Versions, letter_in
 from shared.domain.errors import OnefoldError
 from shared.http import peers
 from shared.http.cluster import Cluster
 from shared.http.dead_letters import DeadLetter
+from shared.http.health import Standing
 from shared.stories.tail import Newest, Tail
 from shared.topology.topics import Topology
 
@@ -66,6 +67,7 @@ class _Known:
     urls: list[str] = field(default_factory=list)
     looks: Looks = field(default_factory=Looks)
     letters: Sequence[Letter] = ()
+    standing: Standing | None = None
     listed_at: float = 0.0
 
 
@@ -93,17 +95,18 @@ class _Asked(Generic[T]):
     def __init__(self, ask: Callable[[], T]) -> None:
         self._ask = ask
         self._asking: threading.Thread | None = None
-        self._found_at = -math.inf
+        self._found_at = self._asked_at = -math.inf
         self.found: T | None = None
 
-    def again(self) -> None:
-        """Asks it once more, if that is due."""
-        due = time.monotonic() > self._found_at + _EXAMINED_EVERY_S
+    def again(self, since: float = -math.inf) -> None:
+        """Asks it once more, if that is due, or something has happened since it was asked. since: monotonic."""
+        due = time.monotonic() > self._found_at + _EXAMINED_EVERY_S or since > self._asked_at
         if due and (self._asking is None or not self._asking.is_alive()):
             self._asking = threading.Thread(target=self._find, daemon=True)
             self._asking.start()
 
     def _find(self) -> None:
+        self._asked_at = time.monotonic()
         self.found, self._found_at = self._ask(), time.monotonic()
 
 
@@ -122,7 +125,7 @@ def tail_of(topologies: Iterable[Topology], bootstrap: str) -> Callable[[], Newe
 
 class Watcher:
     """token: of an operator, where workers ask for one. diagnose, tail, versions: blocking; what `doctor --json`
-    prints, the newest events of all services, and the versions of each. checks: those that were started so far.
+    prints, the newest events of all services, and the versions of each. verbs, runs: what the page may run, and has.
     """
 
     def __init__(
@@ -135,7 +138,8 @@ class Watcher:
         acts: bool = False,
         operator: str | None = None,
         versions: Callable[[], Versions] = dict,
-        checks: Callable[[], Sequence[Check]] = tuple,
+        verbs: Sequence[Verb] = (),
+        runs: Callable[[], Sequence[Run]] = tuple,
     ) -> None:
         """acts: whether the page may kill and add workers. operator: as Picture has it."""
         self._services = services
@@ -143,7 +147,9 @@ class Watcher:
         self._diagnose = diagnose
         self._find_versions = versions
         self._versions = _Asked(self._told_versions)
-        self._checks = checks
+        self._verbs, self._runs = verbs, runs
+        self._ended: set[tuple[str, float]] = set()
+        self._ended_at = -math.inf
         self._acts = acts
         self.operator = operator
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -155,7 +161,10 @@ class Watcher:
     async def look(self) -> bytes:
         """A Picture as JSON. Whatever does not answer is a `problem` in it."""
         self._diagnosis.again()
-        self._versions.again()
+        runs = self._runs()
+        if (ended := {(each.service, each.at) for each in runs if each.exit_code is not None}) - self._ended:
+            self._ended, self._ended_at = ended, time.monotonic()
+        self._versions.again(since=self._ended_at)
         urls = self._workers()
         asked = [self._shown(each, urls.get(each.name, ())) for each in self._services]
         shown, _ = await asyncio.gather(asyncio.gather(*asked), self._news.read())
@@ -169,7 +178,8 @@ class Watcher:
                 operator=self.operator,
                 with_token=bool(self._headers),
                 versions=self._versions.found or {},
-                checks=self._checks(),
+                verbs=self._verbs,
+                runs=runs,
             )
             .model_dump_json()
             .encode()
@@ -225,7 +235,8 @@ class Watcher:
         if now >= known.listed_at + _LISTED_EVERY_S:
             known.listed_at = now
             known.letters = await self._letters(declared.name, known.urls[0])
-        return known.looks.shown(declared, known.urls[0], cluster, known.letters, now)
+            known.standing = await self._standing(known.urls[0])
+        return known.looks.shown(declared, known.urls[0], cluster, known.letters, now, known.standing)
 
     async def _cluster(self, known: _Known) -> tuple[Cluster | None, str]:
         """What the first worker that answers says; or why the last one does not."""
@@ -245,6 +256,12 @@ class Watcher:
         except _UNHEARD:
             return ()
         return [letter_in(service, url, each) for each in page.items]
+
+    async def _standing(self, url: str) -> Standing | None:
+        try:
+            return Standing.model_validate_json(await self._ask(f"{url}/versions"))
+        except _UNHEARD:
+            return None
 
     async def _ask(self, url: str) -> bytes:
         """Raises one of _UNHEARD."""

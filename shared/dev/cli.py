@@ -487,7 +487,7 @@ def console_(
     url: _WorkerUrls = None,
     port: Annotated[int | None, typer.Option(help="Of the page; by default the first free one from 4400 on.")] = None,
     mend: Annotated[
-        bool | None, typer.Option(help="Let the page retry, discard and correct dead letters; by default only in dev.")
+        bool | None, typer.Option(help="Let the page mend dead letters and swap versions; by default only in dev.")
     ] = None,
 ) -> None:
     """Show the whole system on one page, live, until Ctrl-C: flow, partitions, rows, events, findings, dead letters."""

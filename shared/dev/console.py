@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,8 +19,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from shared.console.app import create_console, serve
-from shared.console.picture import Check, Declared, Version, Versions
+from shared.console.app import Order, create_console, serve
+from shared.console.picture import Declared, Run, Verb, Version, Versions
 from shared.console.watch import Watcher, Workers, tail_of
 from shared.dev import up as local_stack
 from shared.dev.asyncapi import document_of
@@ -38,51 +39,81 @@ from shared.topology.topics import Topology
 _ONCE = "`python3 dev.py status`, in an image `python -m shared.dev.cli status`, prints the same once"
 
 
-class Checks:
-    """Runs `parity`, of one service at a time: Spark takes every core. It ends with this process."""
+_SAID = 30  # lines
+_DEV = (sys.executable, str(CHECKOUT / "dev.py"))
+_CLI = (sys.executable, "-P", "-m", "shared.dev.cli")  # all there is in an image
+_BESIDE_UP: tuple[Verb, ...] = ("parity", "rebuild")  # of its workers, and by Spark
+_ANYWHERE: tuple[Verb, ...] = ("deploy", "compare", "switch", "rollback", "retire")
 
-    def __init__(
-        self, logs: Path, command: Sequence[str] = (sys.executable, str(CHECKOUT / "dev.py"), "parity")
-    ) -> None:
+
+def command_of(order: Order) -> list[str]:
+    """Raises LookupError."""
+    verb, service = order.verb, order.service
+    if service not in found_services():  # nor is it an option
+        raise LookupError(f"no service is called {service}")
+    if verb == "retire" and order.version is None:
+        raise LookupError("which version? fix: name one")
+    if verb == "rebuild":  # which needs that nobody goes on meanwhile
+        steps = " && ".join(f'"$0" "$1" {each} "$2"' for each in ("stop", "rebuild", "start"))
+        return ["/bin/sh", "-c", steps, *_DEV, service]
+    more = {
+        "retire": [str(order.version), "--yes"],
+        "switch": [f"--reason={order.reason}"],
+        "rollback": [f"--reason={order.reason}"],
+    }
+    return [*(_DEV if verb in _BESIDE_UP else _CLI), verb, service, *more.get(verb, [])]
+
+
+class Runs:
+    """Runs commands for services, one at a time: Spark takes every core, and each finds what the one before has done.
+    It ends with this process.
+    """
+
+    def __init__(self, logs: Path, verbs: Sequence[Verb], command: Callable[[Order], list[str]] = command_of) -> None:
+        """verbs: the only ones that it runs."""
         self._logs = logs
+        self.verbs = verbs
         self._command = command
-        self._begun: dict[str, tuple[Child, float]] = {}
+        self._begun: dict[str, tuple[Child, Verb, float]] = {}
         self._beginning = Lock()  # each request has a thread of its own
 
-    def begin(self, service: str) -> None:
-        """Raises LookupError while one runs."""
+    def begin(self, order: Order) -> None:
+        """Raises LookupError where that may not be run, and while one runs."""
+        if order.verb not in self.verbs:
+            raise LookupError(f"no {order.verb} is run here")
+        command, service = self._command(order), order.service
         with self._beginning:
-            if running := [name for name, (child, _) in self._begun.items() if child.exit_code is None]:
-                raise LookupError(f"the check of {running[0]} runs: one at a time")
+            for name, (child, verb, _) in self._begun.items():
+                if child.exit_code is None:
+                    raise LookupError(f"{verb} of {name} runs: one at a time")
             if service in self._begun:
                 self._begun[service][0].kill()  # it has ended; this closes its pipe
             self._log(service).unlink(missing_ok=True)
-            self._begun[service] = Child([*self._command, service], self._log(service), CHECKOUT), time.time()
+            self._begun[service] = Child(command, self._log(service), CHECKOUT), order.verb, time.time()
 
-    def seen(self) -> list[Check]:
+    def seen(self) -> list[Run]:
         return [
-            Check(service=name, at=at, said=self._said(name), exit_code=child.exit_code)
-            for name, (child, at) in list(self._begun.items())  # another thread may begin one meanwhile
+            Run(service=name, verb=verb, at=at, said=self._said(name), exit_code=child.exit_code)
+            for name, (child, verb, at) in list(self._begun.items())  # another thread may begin one meanwhile
         ]
 
-    def _said(self, service: str) -> str:
+    def _said(self, service: str) -> list[str]:
         try:
-            lines = [line for line in self._log(service).read_text(errors="replace").splitlines() if line.strip()]
+            text = self._log(service).read_text(errors="replace")
         except FileNotFoundError:
-            return "its log is gone"
-        return lines[-1].strip() if lines else "it starts"
+            return ["its log is gone"]
+        return [line.strip() for line in text.splitlines() if line.strip()][-_SAID:]
 
     def _log(self, service: str) -> Path:
         """One of this process: another page beside the same `up` has its own."""
-        return self._logs / f"parity-{service}-{os.getpid()}.log"
+        return self._logs / f"run-{service}-{os.getpid()}.log"
 
 
 class WorkersOfUp:
-    """Kills the workers that `up` runs, which starts them again, has it add others, and checks what they keep."""
+    """Kills the workers that `up` runs, which starts them again, and has it add others."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self.checks = Checks(root / "logs")
 
     def kill(self, url: str) -> None:
         found = local_stack.running(self._root)
@@ -100,11 +131,6 @@ class WorkersOfUp:
         except StageFailed as failure:
             raise LookupError(f"{failure.problem}; fix: {failure.fix}") from None
 
-    def check(self, service: str) -> None:
-        if service not in found_services():
-            raise LookupError(f"no service is called {service}")
-        self.checks.begin(service)
-
 
 def show(
     topologies: Sequence[Topology],
@@ -117,13 +143,16 @@ def show(
 ) -> None:
     """Serves the page until Ctrl-C. diagnose: blocking. controls: None where it neither kills nor adds workers.
 
-    mends: whether it may retry, discard and correct dead letters, in the name of this process's user.
+    mends: whether it may retry, discard and correct dead letters, and deploy, switch and retire versions, in the name
+    of this process's user.
     """
     chosen = port or page_port()
-    watcher = _watcher(topologies, workers, diagnose, bootstrap, controls, user() if mends else None)
-    print(f"console  {url_at(chosen)}", flush=True)
     asyncapi = partial(document_of, *(each.service for each in topologies))
-    serve(create_console(watcher, controls, asyncapi), chosen)
+    with tempfile.TemporaryDirectory() as logs:
+        runs = Runs(Path(logs), (*(_BESIDE_UP if controls else ()), *(_ANYWHERE if mends else ())))
+        watcher = _watcher(topologies, workers, diagnose, bootstrap, controls, user() if mends else None, runs)
+        print(f"console  {url_at(chosen)}", flush=True)
+        serve(create_console(watcher, controls, asyncapi, runs.begin if runs.verbs else None), chosen)
 
 
 def show_in_terminal(
@@ -154,6 +183,7 @@ def _watcher(
     bootstrap: str,
     controls: WorkersOfUp | None = None,
     operator: str | None = None,
+    runs: Runs | None = None,
 ) -> Watcher:
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each question of the doctor
     services = [_declared(each.service) for each in topologies]
@@ -166,7 +196,8 @@ def _watcher(
         controls is not None,
         operator,
         partial(versions_of, topologies, bootstrap),
-        controls.checks.seen if controls else tuple,
+        runs.verbs if runs else (),
+        runs.seen if runs else tuple,
     )
 
 

@@ -15,6 +15,7 @@ from shared.http.cluster import Cluster, whole_cluster
 from shared.http.node import Node
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, problem
+from shared.runtime.routes import Active
 
 ALIVE, READY = "/healthz", "/readyz"
 PROBES = frozenset({ALIVE, READY})
@@ -42,11 +43,25 @@ class Ready(BaseModel):
 
 
 class Standing(BaseModel):
-    """own: the version of the worker that was asked. owners: by version and partition, their URLs."""
+    """own: the version of the worker that was asked. owners: by version and partition, their URLs. former: the version
+    that `rollback` goes back to, if any. by, reason: of the last switch.
+    """
 
     own: int
     active: int
-    owners: Mapping[int, Mapping[int, str]]
+    owners: Mapping[int, Mapping[int, str]] = {}
+    former: int | None = None
+    by: str = ""
+    reason: str = ""
+
+    @classmethod
+    def at(cls, node: Node) -> Standing:
+        """As this worker knows it."""
+        routes, own = node.routes, node.topology.version
+        active = (routes.active if routes else None) or Active(version=own)
+        owners = {each: routes.owners(each) for each in sorted(routes.versions)} if routes else {}
+        told = active.model_dump(include={"former", "by", "reason"})
+        return cls(own=own, active=active.version, owners=owners, **told)
 
 
 def health_routes(node: Node, peers: Peers) -> APIRouter:
@@ -91,11 +106,7 @@ def operator_routes(node: Node, peers: Peers, registry: CollectorRegistry) -> AP
     @router.get("/versions", response_model=Standing)
     async def versions() -> Standing:
         """Which version of the service answers, and who owns what in each, as this worker knows it."""
-        routes, own = node.routes, node.topology.version
-        if routes is None:
-            return Standing(own=own, active=own, owners={})
-        active = own if routes.active is None else routes.active.version
-        return Standing(own=own, active=active, owners={each: routes.owners(each) for each in sorted(routes.versions)})
+        return Standing.at(node)
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:

@@ -7,16 +7,18 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from shared.console.app import create_console
+from shared.console.app import Order, create_console
 from shared.console.feed import Feed
-from shared.console.picture import Check, Declared
+from shared.console.picture import Declared, Run, Verb
 from shared.console.watch import Watcher, tail_of
 from shared.dev.console import findings_of, versions_of
 from shared.dev.console_process import url_at
@@ -56,7 +58,6 @@ class Controls:
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
         self.added: list[str] = []
-        self.begun: list[Check] = []
 
     def kill(self, url: str) -> None:
         next(each for each in self._stack.workers if each.url == url).kill()
@@ -66,8 +67,28 @@ class Controls:
             raise LookupError(f"{service} has enough")
         self.added.append(service)
 
-    def check(self, service: str) -> None:
-        self.begun = [Check(service=service, at=time.time(), said="3 of 3 agree", exit_code=None)]
+
+@dataclass
+class Runs:
+    """Says what was ordered, and that it runs. seen: the test says when it ends."""
+
+    orders: list[Order] = field(default_factory=list)
+    seen: list[Run] = field(default_factory=list)
+
+    def begin(self, order: Order) -> None:
+        if order.verb == "deploy":
+            raise LookupError("only version 1 is declared")
+        self.orders.append(order)
+        said = ["comparing", "3 of 3 agree"]
+        self.seen = [Run(service=order.service, verb=order.verb, at=time.time(), said=said, exit_code=None)]
+
+    def end(self, exit_code: int) -> None:
+        self.seen = [self.seen[0].model_copy(update={"exit_code": exit_code})]
+
+
+@pytest.fixture(scope="session")
+def runs() -> Runs:
+    return Runs()
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +97,7 @@ def controls(stack: Stack) -> Controls:
 
 
 @pytest.fixture(scope="session")
-def served(stack: Stack, controls: Controls) -> FastAPI:
+def served(stack: Stack, controls: Controls, runs: Runs) -> FastAPI:
     workers = {TOPOLOGY.service: stack.urls(TOPOLOGY.service)}
     watcher = Watcher(
         [Declared.of(TOPOLOGY, processors_of(SERVICE))],
@@ -86,9 +107,10 @@ def served(stack: Stack, controls: Controls) -> FastAPI:
         acts=True,
         operator=OPERATOR,
         versions=partial(versions_of, [TOPOLOGY], stack.bootstrap),
-        checks=lambda: controls.begun,
+        verbs=get_args(Verb),
+        runs=lambda: runs.seen,
     )
-    return create_console(watcher, controls)
+    return create_console(watcher, controls, begin=runs.begin)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from shared.console import watch
+from shared.console.app import Order
 from shared.console.feed import Feed
 from shared.dev.doctor import diagnose
 from shared.dev.stack import Stack
@@ -18,7 +19,7 @@ from shared.kafka.access import client_config
 from shared.operations.provision import set_config
 from tests.accounts.topology import EVENTS, TOPOLOGY
 from tests.console.browser import Page, Screen
-from tests.console.conftest import Controls, check_everybody_can_use, opened
+from tests.console.conftest import Controls, Runs, check_everybody_can_use, opened
 from tests.console.pictures import SCREENS, take
 from tests.waiting import eventually
 
@@ -28,6 +29,30 @@ SETTING = "unclean.leader.election.enable"
 OWNERS = """[...document.querySelectorAll("tr[data-worker]")].flatMap(row =>
   [...row.querySelectorAll("td")].map((cell, partition) => [partition, row.dataset.worker, cell.className])
 ).filter(([,, kind]) => kind.startsWith("owner"))"""
+
+VERBS = "[...document.querySelectorAll('.versions button')].map(each => each.dataset.verb)"
+
+TWO_VERSIONS = """
+const real = fetch;
+window.fetch = async (url, options) => {
+  const answer = await real(url, options);
+  if (url !== "stream") return answer;
+  const frames = answer.body.pipeThrough(new TextDecoderStream()).pipeThrough(new TransformStream({
+    transform(text, to) {
+      to.enqueue(text.replace(/^data: (.*)$/m, (_, json) => {
+        const picture = JSON.parse(json), [{declared, standing, members}] = picture.services, [{url}] = members;
+        declared.beside = true;
+        declared.version = 2;
+        Object.assign(standing, {active: 1, former: 3, by: "olga", reason: "it was wrong"});
+        standing.owners = {1: {0: url}, 2: {0: url, 1: url, 3: url}};
+        const version = (version, workers) => ({version, group: "g", workers, begun: true, declared: version === 2});
+        picture.versions = {[declared.name]: [version(1, 1), version(2, 1), version(3, 0)]};
+        return `data: ${JSON.stringify(picture)}`;
+      }));
+    }})).pipeThrough(new TextEncoderStream());
+  return new Response(frames);
+};
+document.dispatchEvent(new Event("visibilitychange"))"""
 
 FINDINGS = """[...document.querySelectorAll(".finding")].map(finding =>
   ["h3", "p", ".why", "code"].map(part => finding.querySelector(part).textContent))"""
@@ -112,18 +137,46 @@ def test_findings_are_those_of_the_doctor(
     eventually(both, lambda pair: pair[0] == pair[1] and SETTING not in pair[1])
 
 
-def test_versions_are_those_of_the_brokers_and_a_check_says_how_it_ended(
-    page: Page, console: str, controls: Controls
-) -> None:
+def test_versions_are_those_of_the_brokers_and_a_check_says_how_it_ended(page: Page, console: str, runs: Runs) -> None:
     opened(page, console)
     eventually(lambda: page.text(".versions li"), lambda text: text == "version 1 2 workers")
-    page.click(".versions button")
+    assert page.run(VERBS) == ["parity"]
+    page.click(".versions [data-verb=parity]")
     eventually(lambda: page.text(".versions [role=status]"), lambda text: text == "runs")
-    assert (page.text(".versions article p") or "").startswith("runs for ")
+    assert page.text(".versions pre") == "comparing\n3 of 3 agree"
     assert page.run("document.querySelector('.versions button').disabled")
-    controls.begun = [controls.begun[0].model_copy(update={"exit_code": 0})]
+    runs.end(0)
     eventually(lambda: page.text(".versions [role=status]"), lambda text: text == "they agree")
-    assert page.text(".versions article p") == "they agree 3 of 3 agree"
+
+
+def test_a_version_is_switched_to_with_who_and_why_and_a_refusal_is_told(page: Page, console: str, runs: Runs) -> None:
+    """What two versions of a view look like; tests/versions has real ones."""
+    opened(page, console)
+    runs.seen = []
+    page.run(TWO_VERSIONS)
+    eventually(lambda: page.text(".versions [data-version='2']"), lambda text: text and "owns 0–1, 3" in text)
+    assert "answers" in (page.text(".versions [data-version='1']") or "")
+    assert "version 1 answers since olga decided so: it was wrong" in (page.text(".versions article") or "")
+    assert page.run(VERBS) == ["parity", "compare", "switch", "rollback", "retire"]
+    page.click(".versions [data-verb=switch]")
+    page.click("dialog .mend button")
+    eventually(lambda: page.text("dialog [role=status]"), lambda text: text and text.startswith("Say why first"))
+    page.fill("dialog [name=why]", "counts returns")
+    page.click("dialog .mend button")
+    eventually(lambda: page.text("dialog"), lambda text: text is None)
+    page.click(".versions [data-verb=retire]")
+    eventually(lambda: page.text("dialog"), lambda text: text and "no way back" in text)
+    check_everybody_can_use(page)
+    page.click("dialog .mend button")
+    eventually(lambda: page.text("dialog"), lambda text: text is None)
+    assert runs.orders[-2:] == [
+        Order(service=SERVICE, verb="switch", reason="counts returns"),
+        Order(service=SERVICE, verb="retire", version=3),
+    ]
+    runs.end(2)
+    refused = page.run("""fetch("runs", {method: "POST", body: JSON.stringify({service: "accounts", verb: "deploy"}),
+        headers: {"Content-Type": "application/json", "Onefold-Console": "1"}}).then(answer => answer.text())""")
+    assert refused == "only version 1 is declared"
 
 
 def test_nothing_is_asked_while_nobody_looks(page: Page, console: str, feed: Feed) -> None:

@@ -64,9 +64,9 @@ function tell(at, text) {
   state.news = [{ at, text }, ...state.news].slice(0, NEWS);
 }
 
-async function act(what) {
+async function act(what, target = "workers") {
   const headers = { "Content-Type": "application/json", "Onefold-Console": "1" };
-  const answer = await fetch("workers", { method: "POST", headers, body: JSON.stringify(what) });
+  const answer = await fetch(target, { method: "POST", headers, body: JSON.stringify(what) });
   if (!answer.ok) throw new Error(await answer.text());
 }
 
@@ -75,8 +75,11 @@ const say = (doing, text) => doing.then(() => tell(Date.now() / 1000, text), (er
 const actions = {
   kill: (service, { url, instance }) => say(act({ worker: url }), `${service.declared.name}: worker ${instance} is killed`),
   add: ({ declared }) => say(act({ service: declared.name }), `${declared.name}: one more worker starts`),
-  check: (name) => say(act({ check: name }), `${name}: its tables are compared with their events`),
 };
+
+/** Resolves with why it is refused, or an empty text. */
+const run = (service, { verb, version, label }, reason = "") => act({ service, verb, version, reason }, "runs").then(
+  () => (tell(Date.now() / 1000, `${service}: ${label}`), ""), ({ message }) => (tell(Date.now() / 1000, message), message));
 
 /** Of a worker's own page: whoever sees it asks for them. */
 async function askForLetters({ at, services: [{ declared }] }) {
@@ -136,7 +139,7 @@ function Page({ picture, live, memories, news, events, lost }) {
         <${Tables} services=${services} withToken=${picture.with_token} news=${events} openStory=${openStory} />
         <${Tail} events=${events} lost=${lost} newest=${picture.newest} openStory=${openStory} /></div>
       <aside><${News} news=${news} />${picture.own ? "" : html`<${Doctor} doctor=${picture.doctor} />`}<${Letters} ...${{ services, operator: picture.operator, withToken: picture.with_token, openStory }} tell=${(text) => tell(Date.now() / 1000, text)} />
-        ${picture.own ? "" : html`<${Versions} picture=${picture} actions=${picture.acts && actions} />`}</aside>` : html`<p class="empty">Asking the workers…</p>`}
+        <${Versions} ...${{ picture, nameOf, run }} /></aside>` : html`<p class="empty">Asking the workers…</p>`}
       ${story ? html`<${StoryDialog} ...${story} onClose=${() => setStory(null)} />` : ""}
     </main>`;
 }

@@ -15,9 +15,10 @@ from threading import Barrier
 
 import pytest
 
+from shared.console.app import Order
 from shared.console.picture import Version
 from shared.dev import up as local_stack
-from shared.dev.console import Checks, WorkersOfUp, versions_of
+from shared.dev.console import Runs, WorkersOfUp, command_of, versions_of
 from shared.dev.console_process import page_port
 from shared.dev.processes import Process, identify
 from shared.kafka.brokers import BrokersUnavailable
@@ -25,6 +26,7 @@ from tests.accounts.topology import TOPOLOGY
 from tests.waiting import eventually
 
 URL = "http://127.0.0.1:1"
+PARITY = Order(service="accounts", verb="parity")
 
 
 @pytest.fixture
@@ -74,42 +76,58 @@ def test_what_is_added_is_a_worker_of_up(worker: subprocess.Popen[bytes], tmp_pa
         buttons.add("vouchers")
 
 
-def test_one_check_runs_at_a_time_and_its_last_line_and_code_are_kept(tmp_path: Path) -> None:
+def test_one_run_at_a_time_and_its_lines_and_code_are_kept(tmp_path: Path) -> None:
     go = tmp_path / "go"
     script = f"echo it looks; until [ -e {go} ]; do sleep 0.05; done; echo they DIFFER; exit 1"
-    checks = Checks(tmp_path, ["/bin/sh", "-c", script])
-    checks.begin("accounts")
+    runs = Runs(tmp_path, ["parity"], lambda _: ["/bin/sh", "-c", script])
+    with pytest.raises(LookupError, match="no switch is run here"):
+        runs.begin(Order(service="accounts", verb="switch"))
+    runs.begin(PARITY)
     eventually(
-        lambda: [(each.said, each.exit_code) for each in checks.seen()], lambda seen: seen == [("it looks", None)]
+        lambda: [(each.said, each.exit_code) for each in runs.seen()], lambda seen: seen == [(["it looks"], None)]
     )
-    with pytest.raises(LookupError, match="the check of accounts runs: one at a time"):
-        checks.begin("sinks")
+    with pytest.raises(LookupError, match="parity of accounts runs: one at a time"):
+        runs.begin(Order(service="sinks", verb="parity"))
     go.touch()
-    eventually(lambda: [each.exit_code for each in checks.seen()], lambda codes: codes == [1])
-    assert [each.said for each in checks.seen()] == ["they DIFFER"]
-    checks.begin("accounts")
-    eventually(lambda: [each.said for each in checks.seen()], lambda said: said == ["they DIFFER"])
-    (log,) = tmp_path.glob("parity-accounts-*.log")
+    eventually(lambda: [each.exit_code for each in runs.seen()], lambda codes: codes == [1])
+    assert [each.said for each in runs.seen()] == [["it looks", "they DIFFER"]]
+    runs.begin(PARITY)
+    eventually(lambda: [each.said for each in runs.seen()], lambda said: said == [["it looks", "they DIFFER"]])
+    (log,) = tmp_path.glob("run-accounts-*.log")
     log.unlink()
-    assert [each.said for each in checks.seen()] == ["its log is gone"]
-    checks._begun["accounts"][0].kill()
+    assert [each.said for each in runs.seen()] == [["its log is gone"]]
+    runs._begun["accounts"][0].kill()
 
 
-def test_of_several_checks_that_are_begun_at_once_one_runs(tmp_path: Path) -> None:
-    checks, together = Checks(tmp_path, ["/bin/sh", "-c", "exec sleep 60"]), Barrier(3)
+def test_of_several_runs_that_are_begun_at_once_one_runs(tmp_path: Path) -> None:
+    runs, together = Runs(tmp_path, ["parity"], lambda _: ["/bin/sh", "-c", "exec sleep 60"]), Barrier(3)
 
     def begins(service: str) -> bool:
         together.wait()
         with suppress(LookupError):
-            checks.begin(service)
+            runs.begin(Order(service=service, verb="parity"))
             return True
         return False
 
     with ThreadPoolExecutor(3) as pool:
         begun = list(pool.map(begins, ("accounts", "accounts", "sinks")))
-    assert (sum(begun), len(checks.seen())) == (1, 1)
-    for child, _ in checks._begun.values():
+    assert (sum(begun), len(runs.seen())) == (1, 1)
+    for child, *_ in runs._begun.values():
         child.kill()
+
+
+def test_what_is_run_is_what_one_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.dev.console.found_services", lambda: ["sales"])
+    switch = Order(service="sales", verb="switch", reason="-counts returns")
+    assert command_of(switch)[-3:] == ["switch", "sales", "--reason=-counts returns"]
+    assert command_of(Order(service="sales", verb="retire", version=1))[-4:] == ["retire", "sales", "1", "--yes"]
+    with pytest.raises(LookupError, match="which version"):
+        command_of(Order(service="sales", verb="retire"))
+    with pytest.raises(LookupError, match="no service is called --help"):
+        command_of(Order(service="--help", verb="compare"))
+    typed = command_of(Order(service="sales", verb="rebuild"))
+    printed = subprocess.run([*typed[:3], "echo", "dev.py", "sales"], stdout=subprocess.PIPE, text=True, check=True)
+    assert printed.stdout.splitlines() == ["dev.py stop sales", "dev.py rebuild sales", "dev.py start sales"]
 
 
 def test_a_group_that_may_not_be_described_hides_no_other_service(monkeypatch: pytest.MonkeyPatch) -> None:
