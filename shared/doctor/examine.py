@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from shared.doctor import certificates, leftovers, machines, skew, topics, workers
+from shared.doctor import certificates, leftovers, machines, sinks, skew, topics, workers
 from shared.doctor.finding import Finding
 from shared.doctor.snapshot import Snapshot
 
@@ -29,6 +29,7 @@ CHECKS: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
     skew.check_partitions,
     skew.check_workers,
     skew.check_stores,
+    sinks.check_sinks,
     certificates.check_certificates,
     machines.check_disks,
     machines.check_memory,

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from shared.doctor.certificates import read_certificates
 from shared.doctor.leftovers import former_versions
+from shared.doctor.sinks import read_sinks
 from shared.doctor.snapshot import Snapshot, Told
 from shared.kafka.brokers import Bounds, Brokers, by_place
 from shared.kafka.stamps import stamps
@@ -51,6 +52,7 @@ def look(topologies: Sequence[Topology], settings: Settings, told: Mapping[str, 
         told=told,
         stores=sorted(each for each in settings.data_dir.glob("*-*") if each.is_dir()),
         certificates=read_certificates(settings, placement.addresses),
+        sinks=read_sinks(topologies, settings, brokers),
     )
     offsets = {*seen.open_from(), *((each.place, each.first) for each in seen.unread()), *seen.oldest_letters()}
     seen = replace(seen, stamped=stamps(settings.bootstrap, offsets), now=time.time())

@@ -34,6 +34,20 @@ class Validity(NamedTuple):
     ends: float
 
 
+class Filled(NamedTuple):
+    """A table that a sink fills. owner: who does, if that process lives. unread: offsets. waits_s: how long the oldest
+    of them has. stands: whether nothing was written within a second, if anybody looked. problem: why nothing is known.
+    """
+
+    service: str
+    table: str
+    owner: str = ""
+    unread: int = 0
+    waits_s: float = 0.0
+    stands: bool = False
+    problem: str = ""
+
+
 class Told(NamedTuple):
     """What the workers of a service say. url: of the one that was asked."""
 
@@ -51,7 +65,7 @@ class Snapshot:
     matters, and `now`, in seconds since the epoch. told: by service, as far as workers are known. stores: the folders
     of local stores on this machine. holder: the transactional id that `longest_open` belongs to; empty if no
     coordinator knows it, None if nobody can say. later: what was unread a second later, if anybody looked again.
-    certificates: by whose they are.
+    certificates: by whose they are. sinks: those that were begun.
     """
 
     settings: Settings
@@ -69,6 +83,7 @@ class Snapshot:
     holder: str | None = None
     later: Sequence[Unread] = ()
     certificates: Mapping[str, Validity] = field(default_factory=dict)
+    sinks: Sequence[Filled] = ()
 
     def age_s(self, place: Place, offset: int) -> float | None:
         """For how long the record has been there; None if nobody knows."""

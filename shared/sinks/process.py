@@ -9,9 +9,10 @@ import signal
 import socket
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 import structlog
-from sqlalchemy import URL
+from sqlalchemy import URL, make_url
 
 from shared.privacy.persons import check_person_keys
 from shared.privacy.sealing import sealer
@@ -43,6 +44,15 @@ def database_of(settings: Settings) -> Database:
         kind = type(error).__name__
         fix = "give a URL such as postgresql+psycopg://user:password@host/name, or sqlite:////a/file"
         raise SettingsError(f"ONEFOLD_SINK_DATABASE cannot be used ({kind}); fix: {fix}") from None
+
+
+def begun_database(settings: Settings) -> Database | None:
+    """None where none is named, or its file is not there: nobody has begun to fill it. Raises SettingsError."""
+    if not settings.sink_database.get_secret_value() and settings.env == "prod":
+        return None
+    database, url = database_of(settings), make_url(url_of(settings))
+    is_there = url.get_backend_name() != "sqlite" or Path(url.database or "").exists()
+    return database if is_there else None
 
 
 def run(topology: Topology, sinks: Sequence[Sink], settings: Settings) -> None:
