@@ -1,5 +1,6 @@
-"""What looking costs: commands decided while nobody looks, beside five viewers of the page, and beside five of the page
-that one of the workers makes itself; and how late the page is.
+"""What looking costs: commands decided while nobody looks, beside five viewers of the page, beside five of the page
+that one of the workers makes itself, beside a Prometheus that asks each worker every second, and with stories traced;
+how late the page is; and how long a story takes.
 
 A viewer is a connection that reads the page's stream to its end, as a browser does; what the browser then takes to draw
 is not measured here.
@@ -10,13 +11,15 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from statistics import median
 from threading import Event, Thread
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -35,6 +38,9 @@ from shared.http.client import Client, path_of
 WORKERS = 2
 VIEWERS = 5
 EVENTS = 100
+OLD = "before-all-others"
+SCRAPED_EVERY_S = 1.0
+TRACED = {"untraced": None, "traced_0": 0.0, "traced_1_percent": 0.01}
 _WITHIN_S = 60.0
 _TICK_S = 0.01
 
@@ -43,47 +49,130 @@ Picture = dict[str, Any]
 
 def cost(lab: Lab, begin: Begin, load: Load) -> Report:
     report = Report()
-    with accounts(lab, WORKERS) as workers, _page(lab, workers) as url:
+    with accounts(lab, WORKERS) as workers, _page(lab, workers, report) as url:
+        first = _story(workers[0], _told(workers[0], OLD))[1]["steps"][0]
         _throughput(begin, workers, url, max(3, load.rounds), report)
         _lateness(begin, workers[0], url, report)
+        _stories(begin, workers[0], "{topic}/{partition}/{offset}".format(**first), report)
         _take_over(begin, workers, url, report)
+    _traced(lab, begin, max(3, load.rounds), report)
     return report
 
 
 @contextmanager
-def _page(lab: Lab, workers: Sequence[Worker]) -> Iterator[str]:
+def _page(lab: Lab, workers: Sequence[Worker], report: Report) -> Iterator[str]:
     """Its URL, once it answers."""
+    began = time.monotonic()
     urls = {"accounts": [each.url for each in workers]}
     environment = lab.settings.environment()
     process = ConsoleProcess(lab.root / "logs" / "console.log", environment, urls)
     try:
         _await(lambda: _answers(process.url), "the page does not answer")
+        report.results.append(Result("page_up", {"s": time.monotonic() - began}))
         yield process.url
     finally:
         process.stop()
 
 
 def _throughput(begin: Begin, workers: Sequence[Worker], url: str, rounds: int, report: Report) -> None:
-    """Rounds alternate, so that a machine that slows down slows both."""
+    """Rounds alternate, so that a machine that slows down slows all."""
+    keys = _keys(workers)
+    looks: dict[str, Callable[[], AbstractContextManager[None]]] = {
+        "viewers_0": nullcontext,
+        f"viewers_{VIEWERS}": partial(_viewers, url, VIEWERS),
+        f"ui_viewers_{VIEWERS}": partial(_viewers, f"{workers[0].url}/ui", VIEWERS),
+        "scraped": partial(_scraped, workers),
+    }
+    decided: dict[str, list[float]] = {look: [] for look in looks}
+    _decided_per_s(keys, WARM_UP_S)
+    for number in range(1, rounds + 1):
+        for look, looking in looks.items():
+            with begin(f"{look} {number}/{rounds}") as now, looking():
+                decided[look].append(_decided_per_s(keys, MEASURED_S))
+                now.done = f"{decided[look][-1]:,.0f} commands/s"
+    _compare(decided, report)
+
+
+def _traced(lab: Lab, begin: Begin, rounds: int, report: Report) -> None:
+    """Each with workers of its own, that take turns; the collector is this process."""
+    decided: dict[str, list[float]] = {name: [] for name in TRACED}
+    with _collector() as collector:
+        for number in range(1, rounds + 1):
+            for name, share in TRACED.items():
+                settings = {} if share is None else {"otlp": collector, "traces": share}
+                with begin(f"{name} {number}/{rounds}") as now, accounts(lab, WORKERS, **settings) as workers:
+                    keys = _keys(workers)
+                    _decided_per_s(keys, WARM_UP_S)
+                    decided[name].append(_decided_per_s(keys, MEASURED_S))
+                    now.done = f"{decided[name][-1]:,.0f} commands/s"
+    _compare(decided, report)
+
+
+def _compare(decided: Mapping[str, Sequence[float]], report: Report) -> None:
+    """With the first, round by round; lowest and highest are the noise."""
+    first, *others = decided
+    for name, rates in decided.items():
+        figures = {"decided_per_s": median(rates), "rounds": len(rates), "min": min(rates), "max": max(rates)}
+        report.results.append(Result(f"decided_{name}", figures))
+    for name in others:
+        pairs = zip(decided[name], decided[first], strict=True)
+        report.ratios[f"decided_{name}_vs_{first}"] = round(median(one / off for one, off in pairs), 3)
+
+
+def _keys(workers: Sequence[Worker]) -> dict[str, list[str]]:
+    """Accounts that each worker owns, by its URL. They are opened."""
     owned = owners(list(workers))
     keys = {each.url: ids({p for p, owner in owned.items() if owner is each}, 200) for each in workers}
     for each in workers:
         fill(each, keys[each.url])
-    looks = {"viewers_0": (url, 0), f"viewers_{VIEWERS}": (url, VIEWERS)}
-    looks[f"ui_viewers_{VIEWERS}"] = f"{workers[0].url}/ui", VIEWERS
-    decided: dict[str, list[float]] = {look: [] for look in looks}
-    _decided_per_s(keys, WARM_UP_S)
-    for number in range(1, rounds + 1):
-        for look, (at, viewers) in looks.items():
-            with begin(f"{look} {number}/{rounds}") as now, _viewers(at, viewers):
-                decided[look].append(_decided_per_s(keys, MEASURED_S))
-                now.done = f"{decided[look][-1]:,.0f} commands/s"
-    unseen, *others = looks
-    for look, rates in decided.items():
-        report.results.append(Result(f"decided_{look}", {"decided_per_s": median(rates), "rounds": rounds}))
-    for look in others:
-        pairs = zip(decided[look], decided[unseen], strict=True)
-        report.ratios[f"decided_{look}_vs_0"] = round(median(seen / alone for seen, alone in pairs), 3)
+    return keys
+
+
+@contextmanager
+def _scraped(workers: Sequence[Worker]) -> Iterator[None]:
+    """As by a Prometheus that has little patience."""
+    over = Event()
+
+    def scrape() -> None:
+        with httpx.Client(trust_env=False) as client:
+            while not over.wait(SCRAPED_EVERY_S):
+                for each in workers:
+                    client.get(f"{each.url}/metrics").raise_for_status()
+
+    scraping = Thread(target=scrape, daemon=True)
+    scraping.start()
+    try:
+        yield
+    finally:
+        over.set()
+        scraping.join()
+
+
+class _Taken(BaseHTTPRequestHandler):
+    """A collector that keeps nothing."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@contextmanager
+def _collector() -> Iterator[str]:
+    """Its URL."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Taken)
+    serving = Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1/traces"
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
 
 
 def _decided_per_s(keys: dict[str, list[str]], seconds: float) -> float:
@@ -110,6 +199,35 @@ def _lateness(begin: Begin, worker: Worker, url: str, report: Report) -> None:
         now.done = f"p95 {p95:.0f} ms"
     figures = {"p50_ms": median(late_ms), "p95_ms": p95, "max_ms": late_ms[-1], "events": len(late_ms)}
     report.results.append(Result("event_to_frame", figures))
+
+
+def _stories(begin: Begin, worker: Worker, old: str, report: Report) -> None:
+    """Of commands that were just answered; and of one before all others, by its place and by its key, as which all that
+    is newer is read.
+    """
+    with begin("story") as now:
+        took_ms = sorted(_story(worker, _told(worker, f"story-{number}"))[0] for number in range(EVENTS))
+        recent = {"p50_ms": median(took_ms), "p99_ms": took_ms[int(0.99 * len(took_ms))], "stories": len(took_ms)}
+        now.done = f"p99 {recent['p99_ms']:.0f} ms"
+    report.results.append(Result("story_recent", recent))
+    for name, id_ in (("place", old), ("key", OLD)):
+        took, story = _story(worker, id_)
+        found = {"ms": took, "read": story.get("records_read", 0), "found": int("steps" in story)}
+        report.results.append(Result(f"story_old_by_{name}", found))
+
+
+def _told(worker: Worker, key: str) -> str:
+    """The key, once its command is decided."""
+    with Client(worker.url) as client:
+        client.send(path_of("/accounts", key), key=key)
+    return key
+
+
+def _story(worker: Worker, id_: str) -> tuple[float, dict[str, Any]]:
+    """Milliseconds, and the answer."""
+    began = time.monotonic()
+    answer = httpx.get(f"{worker.url}/stories/{quote(id_, safe='')}", timeout=_WITHIN_S, trust_env=False)
+    return 1000 * (time.monotonic() - began), answer.json()
 
 
 def _take_over(begin: Begin, workers: Sequence[Worker], url: str, report: Report) -> None:
