@@ -17,7 +17,8 @@ from shared.engine.holdings import Holdings
 from shared.engine.pace import Pace
 from shared.engine.processors import Processor
 from shared.engine.reading import Reading
-from shared.engine.retries import OperatorRequests
+from shared.engine.references import ReferenceProcessor
+from shared.engine.retries import NO_MORE_AT_ONCE, OperatorRequests
 from shared.engine.sources import Source
 from shared.engine.tracing import Tracer
 from shared.kafka.reader import ReadRecord
@@ -64,6 +65,7 @@ class Filling:
         self._dead_letters = holdings.topology.dead_letters.name
         self._refused: dict[Handling, Refusal] = {}  # what leads to records that are too large
         self._expiry = Expiry()
+        self._is_spreading = False  # what is retried
         self._skipped: dict[Place, int] = {}  # positions past offsets without a record, not in a batch yet
         self.batch = Batch(self._dead_letters, self._refused)
         self.pending = Batch(self._dead_letters)
@@ -74,6 +76,8 @@ class Filling:
         self.pending = Batch(self._dead_letters)
         self._skipped.clear()
         self._expiry.restart()
+        for processor in {each for some in self._holdings.processors.values() for each in some}:
+            processor.restart()
 
     def hand_over(self) -> Batch:
         """The batch, to be committed; the next one begins."""
@@ -126,16 +130,28 @@ class Filling:
             records = self._due(source, records)
         parking = self.parking(source.place.number)
         writers = sum(bool(processor.writes) for processor in source.processors)
-        size = SLICE_RECORDS if writers < 2 else 1  # what several write keeps the order of the records it answers
+        spreads = any(isinstance(processor, ReferenceProcessor) for processor in source.processors)
+        # what several write keeps the order of the records it answers; what spreads may take many batches
+        size = 1 if writers > 1 or spreads else SLICE_RECORDS
         for start in range(0, len(records), size):
             if self._is_interrupted():
                 return  # the others are read again after the take-over
             self._alive()
             handled = records[start : start + size]
             self._handle(source, handled, parking)
+            if any(processor.is_spreading for processor in source.processors):
+                self._come_back(source, handled[0].offset)
+                return
             source.handled(handled)
             self.batch.advance(source.place, source.position, len(handled))
             await self._pace.yield_to_http()
+
+    def _come_back(self, source: Source, offset: int) -> None:
+        """To the record at `offset`, which leads to more than has been done of it."""
+        source.is_spreading = True
+        self._reading.go_to(source.place, offset)
+        self.batch.advance(source.place, source.position, 0)
+        self.batch.last = source.place, offset
 
     def _handle(self, source: Source, records: Sequence[ReadRecord], parking: Parking) -> None:
         """All of them, and one by itself if it is to tell what they cost."""
@@ -199,11 +215,16 @@ class Filling:
             except ValueError as error:
                 self.batch.bury(record, "wish.bad", str(error)[:REASON_MAX_CHARS])
             else:
-                await self._fulfil(request, record)
+                if await self._fulfil(request, record):
+                    self._come_back(source, record.offset)
+                    return
+            source.is_spreading = False
             source.position = record.offset + 1
             self.batch.advance(source.place, source.position, 1)
 
-    async def _fulfil(self, request: OperatorRequest, record: ReadRecord) -> None:
+    async def _fulfil(self, request: OperatorRequest, record: ReadRecord) -> bool:
+        """Returns whether there is more to do of it."""
+        self._is_spreading = False
         refusal = self._refused.get((OPERATOR_REQUESTS, Place(record.topic, record.partition), record.offset))
         self._expiry.restart()  # rows of the key may have expired while it was parked
         note = await self._requests.fulfil(
@@ -215,6 +236,7 @@ class Filling:
         )
         if note is not None:
             self.batch.write(record.topic, *note.record, record.partition)
+        return self._is_spreading
 
     def _retry(
         self, refusal: Refusal | None, asked_ms: int, processor: Processor, record: ReadRecord
@@ -229,7 +251,8 @@ class Filling:
         processor.recall(record, parking)
         failure = processor.attempt(record, rows, self.batch, retried_ms=asked_ms)
         processor.note(record.partition, parking)
-        return failure
+        self._is_spreading = failure is None and processor.is_spreading
+        return NO_MORE_AT_ONCE if self._is_spreading else failure
 
     async def end_expired(self) -> None:
         """Delete some of the rows that have expired, also while no record comes."""

@@ -63,10 +63,12 @@ class Processor(ABC):
     writes: the topics that it writes to, except dead letters. events: the one that gets its own events, each in the
     partition of the record that led to it.
     verb: what it does with a record, in a word.
+    is_spreading: whether the record in hand leads to more than fits a batch, and is to be handled again for the rest.
     """
 
     name: str
     verb: str = "handle"
+    is_spreading: bool = False
     source: Topic
     table: Table | None = None
     outcomes: Table | None = None
@@ -150,6 +152,10 @@ class Processor(ABC):
 
     def recall(self, record: SourceRecord, parking: Parking) -> None:
         """Before a parked record is tried again, what is known of the moment when it came; here nothing."""
+        return
+
+    def restart(self) -> None:
+        """What was handled and not committed is handled again."""
         return
 
     def note(self, partition: int, parking: Parking) -> None:
@@ -442,9 +448,18 @@ class ProjectionProcessor(Listener):
         """The rows of `key` that change with this one; None for those that end with it."""
         for join, parts in self._joins.items():
             made_of = [
-                after if each is self.projection else beside[each.table].get(key) or each.initial_row for each in parts
+                after if each is self.projection else beside[each.table].get(key) or each.initial_row
+                for each in parts[: len(join.table.joins)]
             ]
-            yield beside[join.table], join.row(made_of, key.decode())
+            yield beside[join.table], join.row([*made_of, *referred(join, parts, made_of[0], beside)], key.decode())
+
+
+def referred(
+    join: Join[Any], parts: Sequence[Projection[Any, Any]], first: Row[Any], beside: Mapping[Table, Rows]
+) -> Iterator[Row[Any]]:
+    """The rows that one of the first view refers to."""
+    for each, key in zip(parts[len(join.table.joins) :], join.keys_of(first.state), strict=True):
+        yield (None if key is None else beside[each.table].get(key)) or each.initial_row
 
 
 class HistoryIndexProcessor(Processor):
@@ -500,16 +515,21 @@ class RekeyProcessor(Listener):
     verb = "rekey"
     repeatable = True
 
-    def __init__(self, rekey: Rekey) -> None:
+    def __init__(self, rekey: Rekey, partitions: int = 1) -> None:
+        """partitions: the number of those of its targets."""
         self.name = f"rekey.{rekey.name}"
         self.source = rekey.source
         self.copies = self.writes = rekey.targets
         self.reads = rekey.events
         self._rekey = rekey
+        self._partitions = partitions
 
     def handle(self, record: SourceRecord, rows: Rows | None, batch: Batch) -> None:
         for target, key in self._rekey.copies(record.value):
             batch.write(target, key, record.value or b"")
+        for topic in self._rekey.everywhere:
+            for number in range(self._partitions):
+                batch.write(topic.name, record.key, record.value or b"", number)
 
 
 class PublicationProcessor(Listener):

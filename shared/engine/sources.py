@@ -24,7 +24,7 @@ class Source:
     position: the next offset to handle. end: the last end seen. handled_until: timestamp of the last record
     handled here. due_at: when a delayed source continues, 0 when it does not wait. Times in seconds since the epoch.
     due_by: the latest that it may wait until, by `elapsed_s`. begins: the first offset that a processor handles, by its
-    name, for those that pass over earlier ones.
+    name, for those that pass over earlier ones. is_spreading: its next record is handled in part, and goes on.
     """
 
     place: Place
@@ -35,6 +35,7 @@ class Source:
     due_at: float = 0.0
     due_by: float = 0.0
     begins: Mapping[str, int] = field(default_factory=dict)
+    is_spreading: bool = False
     _known_end: int = 0  # what lies before it was in the log at `_known_at`, by `elapsed_s`
     _known_at: float = 0.0
 
@@ -68,6 +69,7 @@ class Source:
         return self.due_at <= now or self.due_by <= elapsed
 
     def handled(self, records: Sequence[ReadRecord]) -> None:
+        self.is_spreading = False
         self.position = records[-1].offset + 1
         self.handled_until = records[-1].timestamp / 1000
 

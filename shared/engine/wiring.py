@@ -22,6 +22,7 @@ from shared.engine.processors import (
     RekeyProcessor,
     TimerProcessor,
 )
+from shared.engine.references import ReferenceProcessor
 from shared.parking.parked import PARKED_CODEC
 from shared.tables.indexing import fields_of, formats, kinds
 from shared.topology.declaration import Service
@@ -35,12 +36,12 @@ def processors_of(service: Service) -> list[Processor]:
     aggregates = (
         [] if decider is None else [AggregateProcessor(decider, table=service.aggregates, events=service.events)]
     )
-    rekeys, policies = map(RekeyProcessor, service.rekeys), map(PolicyProcessor, service.policies)
+    rekeys = [RekeyProcessor(each, service.topology.partitions) for each in service.rekeys]
     joins = {join: service.parts_of(join) for join in service.joins}
     return [
         *aggregates,
         *rekeys,
-        *policies,
+        *map(PolicyProcessor, service.policies),
         *map(PublicationProcessor, service.publications),
         *map(TimerProcessor, service.timers),
         *(_projecting(projection)(projection, joins) for projection in service.projections),
@@ -48,6 +49,8 @@ def processors_of(service: Service) -> list[Processor]:
 
 
 def _projecting(projection: Projection[Any, Any]) -> type[ProjectionProcessor]:
+    if projection.table.everywhere:
+        return ReferenceProcessor
     return ProjectionProcessor if projection.table.expires is None else ExpiringProcessor
 
 
@@ -180,6 +183,11 @@ def _refuse_useless_indexes(topology: Topology, processors: Sequence[Processor])
                     f"{topology.service}: the state in the table {table.name} has no field {field!r}; "
                     f"fix: correct its indexes in topology.py"
                 )
+            if not held <= {"null", "string"} and field in _referring(topology, table):
+                raise ValueError(
+                    f"{topology.service}: {field!r} in the table {table.name} names a row of a reference table, and "
+                    f"keys are text; fix: make it a text, or null"
+                )
             if sized := sorted(held & {"decimal", "duration"}):
                 raise ValueError(
                     f"{topology.service}: {field!r} in the table {table.name} is a {sized[0]}, which would "
@@ -190,6 +198,11 @@ def _refuse_useless_indexes(topology: Topology, processors: Sequence[Processor])
                     f"{topology.service}: {field!r} in the table {table.name} is {' or '.join(sorted(held))} "
                     f"in JSON, and an index holds null, booleans, numbers or text; fix: index a field that holds these"
                 )
+
+
+def _referring(topology: Topology, table: Table) -> set[str]:
+    """The fields of its rows that name those of reference tables."""
+    return {field for each in topology.tables if each.joins[:1] == (table,) for field, _ in each.refers}
 
 
 def _refuse_timeless(topology: Topology, processors: Sequence[Processor]) -> None:

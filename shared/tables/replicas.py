@@ -212,7 +212,7 @@ class Replicas:
             Place(name, place.number)
             for name, table in self._tables.items()
             for place in handled
-            if place.topic in [each.source.name for each in table.folded]
+            if place.topic in [each.source.name for each in table.joins or (table,)]
         }
         return by_source | {Place(self.changelog(self._topology.parked), place.number) for place in handled}
 

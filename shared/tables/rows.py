@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Generic
@@ -86,6 +86,11 @@ class Rows(Generic[R]):
             return self.codec.decode_whole(value)
         except ValueError as error:
             raise RowUnreadable(self.changelog, self.partition, key, error) from None
+
+    def unstored(self) -> Iterator[tuple[bytes, R]]:
+        """The rows that the store does not have yet, and so no index of it."""
+        changes = {**self._pending, **self.changed}
+        return ((key, row) for key, row in changes.items() if row is not None)
 
     def put(self, key: bytes, row: R | None) -> None:
         """Change a row; None deletes it. Raises RowUnwritable, with nothing changed."""

@@ -8,7 +8,7 @@ talk.run(random.choice)
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, cast
@@ -19,6 +19,7 @@ from shared.domain.row import Codec, Outcome, Row
 from shared.engine.batch import Batch
 from shared.engine.processors import AggregateProcessor, Processor, TimerProcessor
 from shared.kafka.transactions import Record
+from shared.tables.indexing import Indexes
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
 from shared.topology.records import SourceRecord
@@ -98,6 +99,8 @@ class Conversation:
         self.outcomes += batch.outcomes
         for written in batch.records:
             assert written.key is not None
+            if written.partition > 0:
+                continue  # a copy for another partition
             self.say(written.topic, written.key.decode(), written.value or b"")
 
 
@@ -118,6 +121,8 @@ def _handled(processor: Processor, tables: Mapping[Table | None, _Memory], recor
         rows.beside = {table: _rows(tables, table, codec) for table, codec in processor.beside.items()}
     for record in records:
         failure = processor.attempt(record, rows, batch)
+        while processor.is_spreading:
+            failure = processor.attempt(record, rows, batch)
         assert failure is None, failure
     if rows is not None and rows.outcomes is not None and rows.ended is not None:
         tables[processor.table].change(rows)
@@ -138,11 +143,20 @@ def _index_codec(processor: Processor) -> Codec[Any]:
     return index_codec(processor.decider.state if isinstance(processor, AggregateProcessor) else Any)
 
 
+def entries(rows: Mapping[bytes, bytes], index: str, start: bytes) -> Iterator[bytes]:
+    """Of the index, behind `start`. rows: encoded, by key."""
+    of_rows = Indexes([index])
+    return iter(sorted(each for key, row in rows.items() for each in of_rows.entries(key, row) if each > start))
+
+
 class _Memory(dict[bytes, bytes]):
     """Stands in for a RowStore."""
 
     def get(self, _partition: int, key: bytes) -> bytes | None:  # type: ignore[override]
         return super().get(key)
+
+    def keys_by(self, _partition: int, index: str, start: bytes) -> Iterator[bytes]:
+        return entries(self, index, start)
 
     def change(self, rows: Rows[Any]) -> None:
         for key, value in rows.encoded().items():

@@ -33,6 +33,7 @@ from shared.tables import indexing
 from shared.tables.feed import Change, Feed
 from shared.tables.rows import Rows
 from shared.tables.store import RowStore
+from shared.testing.conversation import entries
 from shared.topology.topics import Table, Topic, Topology
 
 LONGEST = 10_000  # chain of records that one leads to
@@ -201,7 +202,10 @@ class MemoryNode:
         """The records that it leads to, which are not handled yet."""
         batch = Batch("dead")
         for processor in self._processors.get(appended.topic, ()):
-            failure = processor.attempt(appended, self._batch_rows(processor, appended.partition, batch), batch)
+            rows = self._batch_rows(processor, appended.partition, batch)
+            failure = processor.attempt(appended, rows, batch)
+            while processor.is_spreading:
+                failure = processor.attempt(appended, rows, batch)
             if failure is not None:
                 batch.bury(appended, failure.code, failure.reason)
             self._handled += 1
@@ -326,3 +330,6 @@ class _Store:
 
     def get(self, partition: int, key: bytes) -> bytes | None:
         return self._rows[partition].get(key)
+
+    def keys_by(self, partition: int, index: str, start: bytes) -> Iterator[bytes]:
+        return entries(self._rows[partition], index, start)

@@ -54,6 +54,7 @@ class Service:
             self.parts_of(join)
             if [each.table for each in self.joins].count(join.table) > 1:
                 raise ValueError(f"{self.topology.service}: two joins fill {join.table.name}; fix: keep one")
+        self._check_references()
         for each in self.publications:
             if others := self._of_others([each.source, each.topic]):
                 raise ValueError(
@@ -75,15 +76,35 @@ class Service:
         """The topic of the decider's events."""
         return self._written[0]
 
+    def _check_references(self) -> None:
+        """What is in each partition goes to reference tables, and nothing else does, so it counts once."""
+        copied = {topic for rekey in self.rekeys for topic in rekey.everywhere}
+        for table in self.topology.tables:
+            if table.everywhere != (not table.joins and table.source in copied):
+                what, fix = "is no", "declare it with Table.reference"
+                if table.everywhere:
+                    what, fix = "is a", "name its source in `everywhere` of a Rekey"
+                raise ValueError(
+                    f"{self.topology.service}: {table.name} {what} reference table, and {table.source.name} "
+                    f"{'lacks' if table.everywhere else 'has'} each event in each partition; fix: {fix}"
+                )
+        others: list[Rekey | Policy | Timer | Publication] = [*self.rekeys, *self.policies]
+        others += [*self.timers, *self.publications]
+        if read := [each.source.name for each in others if each.source in copied]:
+            raise ValueError(
+                f"{self.topology.service}: {read[0]} has each event once for each partition, and whoever else reads it "
+                f"would do as much for each; fix: read what it is copied from"
+            )
+
     def parts_of(self, join: Join[Any]) -> Sequence[Projection[Any, Any]]:
-        """The projections of the views that it joins, in its order. Raises ValueError if one has none."""
+        """The projections of its `parts`, in their order. Raises ValueError if one has none."""
         filled = {each.table: each for each in self.projections}
-        if missing := [each.name for each in join.table.joins if each not in filled]:
+        if missing := [each.name for _, each in join.parts if each not in filled]:
             raise ValueError(
                 f"{self.topology.service}: {join.table.name} joins {missing[0]}, which no projection fills; "
                 f"fix: give its Service the Projection that does"
             )
-        return [filled[each] for each in join.table.joins]
+        return [filled[each] for _, each in join.parts]
 
     @property
     def handled(self) -> Sequence[Topic]:

@@ -21,7 +21,8 @@ class Join(Generic[V]):
     table  what it fills, made by `Table.joined`.
     join   (view of each table in `joins`, in their order, then the key) -> the joined view. A view that has no row of
            the key, or none any more, is its projection's `initial`. The function is pure and total, also while one
-           topic is behind the others: what is sold may be read before what was received.
+           topic is behind the others: what is sold may be read before what was received. Before the key come the
+           views of the rows that the first one refers to, in the order of `refers`.
     state  the type of the joined view, by which pydantic reads rows.
 
     Raises ValueError for a table that joins none.
@@ -39,21 +40,35 @@ class Join(Generic[V]):
     def row_codec(self) -> RowCodec[V]:
         return RowCodec(self.state)
 
-    def row(self, rows: Sequence[Row[Any]], key: str) -> Row[V] | None:
-        """The joined row; None if no view has one. rows: those of `key`, in the order of the table's `joins`, and the
-        `initial_row` of a projection whose view has none, because it has not begun or has ended.
-
-        Its sequence is the sum of theirs: how many events they include.
+    @cached_property
+    def parts(self) -> Sequence[tuple[str, Table]]:
+        """The tables of whose rows it makes one, each as `made_of` calls it: those that it joins, then by each field
+        the one that it refers to.
         """
-        made_of = {
-            table.name: [row.sequence, row.offset]
-            for table, row in zip(self.table.joins, rows, strict=True)
-            if row.sequence
-        }
-        if not made_of:
+        referred = [(f"{table.name}:{field}", table) for field, table in self.table.refers]
+        return [*((table.name, table) for table in self.table.joins), *referred]
+
+    def keys_of(self, view: Any) -> Sequence[bytes | None]:
+        """The key of each row that the first view refers to, in the order of `refers`."""
+        found = (getattr(view, field, None) for field, _ in self.table.refers)
+        return [each.encode() if isinstance(each, str) else None for each in found]
+
+    def made_of(self, rows: Sequence[Row[Any]]) -> dict[str, list[int]]:
+        """Which rows these are, as a row says it that is made of them."""
+        named = zip(self.parts, rows, strict=True)
+        return {name: [row.sequence, row.offset] for (name, _), row in named if row.sequence}
+
+    def row(self, rows: Sequence[Row[Any]], key: str) -> Row[V] | None:
+        """The joined row; None if no view has one. rows: in the order of `parts`, and the `initial_row` of a projection
+        whose view has none, because it has not begun or has ended.
+
+        Its sequence is the sum of those that are of `key`: how many events they include.
+        """
+        sequence = sum(row.sequence for row in rows[: len(self.table.joins)])
+        if not sequence:
             return None
         view = self.join(*(row.state for row in rows), key)
-        return Row(sum(row.sequence for row in rows), view, {}, NO_OFFSET, made_of=made_of)
+        return Row(sequence, view, {}, NO_OFFSET, made_of=self.made_of(rows))
 
 
 NO_OFFSET = -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from shared.domain.envelope import EventCodec, EventEnvelope
@@ -17,6 +18,7 @@ class Rekey:
 
     keys       by target topic, the function (event) -> the keys of its copies there, one copy for each; an empty list
                for none. Each key is a legal aggregate id; any other parks the event.
+    everywhere topics of which each partition gets a copy, under the key that the event has: they feed reference tables.
     source     the topic that it reads.
     events     the classes of events that it copies; others are skipped.
     upcasters  how older versions of these events are read, for `keys` to look at: copies stay as they were written.
@@ -29,10 +31,11 @@ class Rekey:
 
     def __init__(
         self,
-        keys: Mapping[Topic, Callable[[EventEnvelope[Any]], Sequence[str]]],
+        keys: Mapping[Topic, Callable[[EventEnvelope[Any]], Sequence[str]]] = MappingProxyType({}),
         *,
         source: Topic,
         events: Sequence[type[Event]],
+        everywhere: Sequence[Topic] = (),
         upcasters: Upcasters | None = None,
         name: str = "",
     ) -> None:
@@ -40,7 +43,8 @@ class Rekey:
         self.events = tuple(events)
         self.name = name or source.name
         check_name(self.name)
-        self.targets = tuple(keys)
+        self.everywhere = tuple(everywhere)
+        self.targets = (*keys, *self.everywhere)
         self._keys = {target.name: keys_of for target, keys_of in keys.items()}
         self._decode = EventCodec(events, upcasters).decode
 

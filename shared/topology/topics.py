@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Literal
 
 KEPT_FOR_EVER = -1
@@ -80,6 +81,8 @@ class Table:
     expires      the field of a view's state, an Instant or null, that says when its row ends: by the time of the events
                  in the row's partition, never by a clock. Such a table `ends`, and has an index of the field.
     joins        the tables of which its rows are made; declare such a table by `Table.joined`.
+    refers       the reference tables that its rows are made of, too, each with the field that names a row of it.
+    everywhere   whether each partition has all of its rows; declare such a table by `Table.reference`.
 
     Raises ValueError for a name or an index that is not legal, and for an aggregate's table that expires.
     """
@@ -92,18 +95,50 @@ class Table:
     ends: bool = False
     joins: tuple[Table, ...] = ()
     expires: str | None = None
+    refers: tuple[tuple[str, Table], ...] = ()
+    everywhere: bool = False
 
     @classmethod
-    def joined(cls, name: str, *joins: Table, indexes: tuple[str | tuple[str, ...], ...] = ()) -> Table:
+    def reference(cls, name: str, source: Topic, *, ends: bool = False) -> Table:
+        """A small view of which each partition has all rows, for others to join by any field.
+
+        source: a topic to which a Rekey copies each event `everywhere`.
+        """
+        return cls(name, source, keyed_by_id=False, ends=ends, everywhere=True)
+
+    @classmethod
+    def joined(
+        cls,
+        name: str,
+        *joins: Table,
+        refers: Mapping[str, Table] = MappingProxyType({}),
+        indexes: tuple[str | tuple[str, ...], ...] = (),
+    ) -> Table:
         """A table with a row for each key of any of these views of the same service, made of theirs by a `Join`. Where
         rows of theirs end, it ends with the last of them.
+
+        refers: reference tables, by the field of the first view that holds the key of a row there, a text or null. That
+        view has an index of the field. Rows show each change of what they refer to.
 
         Raises ValueError for fewer than two, one that is named twice, an aggregate's, a joined one, or views of which
         only some are keyed by aggregate ids.
         """
-        if len(joins) < 2 or len({*joins}) < len(joins):
+        if len({*joins}) < len(joins) or len(joins) + len(refers) < 2 or not joins:
             raise ValueError(f"{name} joins {_names(joins)}; fix: name two views or more, each once")
+        for field, each in refers.items():
+            if not each.everywhere:
+                raise ValueError(
+                    f"{name} refers to {each.name}, of which no partition has all rows; fix: declare it with "
+                    f"Table.reference, or if it has the same keys, join it"
+                )
+            if field not in joins[0].indexes:
+                raise ValueError(
+                    f"{name} refers to {each.name} by {field!r}, and nothing finds the rows of {joins[0].name} that "
+                    f"show a row of it; fix: name {field!r} in the indexes of {joins[0].name}"
+                )
         for each in joins:
+            if each.everywhere:
+                raise ValueError(f"{name} joins {each.name}, a reference table; fix: name it in `refers`")
             if each.is_of_commands or each.joins:
                 what = "an aggregate's table" if each.is_of_commands else "joined itself"
                 fix = "join a view of its events" if each.is_of_commands else f"join {_names(each.joins)} instead"
@@ -112,13 +147,13 @@ class Table:
             raise ValueError(
                 f"{name} joins {_names(joins)}, whose keys are not spread alike; fix: give them the same keyed_by_id"
             )
-        ends = any(each.ends for each in joins)
-        return cls(name, joins[0].source, indexes, joins[0].keyed_by_id, ends=ends, joins=joins)
+        ends, by_field = any(each.ends for each in joins), tuple(refers.items())
+        return cls(name, joins[0].source, indexes, joins[0].keyed_by_id, ends=ends, joins=joins, refers=by_field)
 
     @property
     def folded(self) -> tuple[Table, ...]:
-        """The tables that its rows tell of, each fed by its own source: those that it joins, or itself."""
-        return self.joins or (self,)
+        """The tables that its rows tell of, each fed by its own source: those that it joins or refers to, or itself."""
+        return (*self.joins, *dict.fromkeys(table for _, table in self.refers)) if self.joins else (self,)
 
     @property
     def is_of_commands(self) -> bool:
@@ -190,7 +225,7 @@ class Topology:
         for topic in self.topics:
             _check_parts(topic.name)
         for table in self.tables:
-            if missing := [each for each in table.joins if each not in self.tables]:
+            if missing := [each for each in table.folded if each not in self.tables]:
                 raise ValueError(
                     f"{self.service}: {table.name} joins {_names(missing)}; fix: add it to `tables` in topology.py, too"
                 )
@@ -257,7 +292,7 @@ class Topology:
         """These tables, and all that any join leads to from there: they can only be emptied together."""
         found, more = {*tables}, True
         while more:
-            linked = [{each, *each.joins} for each in self.tables if found & {each, *each.joins}]
+            linked = [{each, *each.folded} for each in self.tables if found & {each, *each.folded}]
             found, more = found.union(*linked), bool(set().union(*linked) - found)
         return tuple(each for each in self.tables if each in found)
 
