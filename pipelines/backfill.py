@@ -506,7 +506,7 @@ class Backfill:
         each_task = self._history_so_far().then(_counted, _COUNTS).frame
         counts = each_task.groupBy("key").agg(F.sum("events").alias("events"))
         behind = counts.join(at, "key", "left").where("at IS NULL OR at < events")
-        folded = folds.states(self._history_of(behind), self._table).frame.join(rows, "key", "left")
+        folded = folds.states(self._history_of(behind), self._table).frame.join(rows, ["partition", "key"], "left")
         encode = partial(_encode_rows, self._table.package, self._table.table.name)
         return (
             folded.where("sequence > 0 AND problem IS NULL")

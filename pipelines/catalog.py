@@ -91,12 +91,13 @@ class FoldedTable:
 
 @dataclass(frozen=True, slots=True)
 class JoinedTable:
-    """A table, and the folded ones that its rows are joined of."""
+    """A table, and the folded ones that its rows are joined of. references: by each field that refers to one."""
 
     package: str
     topology: Topology
     join: Join[Any]
     parts: tuple[FoldedTable, ...]
+    references: tuple[FoldedTable, ...] = ()
 
     @property
     def table(self) -> Table:
@@ -108,19 +109,26 @@ class JoinedTable:
 
     @property
     def origin(self) -> str:
-        return ", ".join(each.table.name for each in self.parts)
+        return ", ".join(each.table.name for each in dict.fromkeys([*self.parts, *self.references]))
 
     @property
     def row_codec(self) -> RowCodec[Any]:
         return self.join.row_codec
 
     def row(self, key: bytes, rows: Sequence[bytes | None]) -> Row[Any] | None:
-        """The joined row of `key`; None if no part has one. rows: those of its parts, encoded, None where none is."""
-        of_parts = [
+        """The joined row of `key`; None if no part has one. rows: those of its parts, then those that it refers to,
+        encoded, None where none is.
+        """
+        made_of = [
             each.pure.initial_row if row is None else each.row_codec.decode(row)
-            for each, row in zip(self.parts, rows, strict=True)
+            for each, row in zip([*self.parts, *self.references], rows, strict=True)
         ]
-        return self.join.row(of_parts, key.decode())
+        return self.join.row(made_of, key.decode())
+
+    def keys_of(self, first: bytes | None) -> Sequence[bytes | None]:
+        """The keys of the rows that one of the first part refers to. first: encoded, None where none is."""
+        view = self.parts[0].initial if first is None else self.parts[0].row_codec.decode(first).state
+        return self.join.keys_of(view)
 
 
 AnyTable = FoldedTable | JoinedTable
@@ -158,7 +166,13 @@ def joins_in(package: str) -> tuple[JoinedTable, ...]:
     """The same of the joined ones."""
     service, folded = service_in(package), {each.table: each for each in tables_in(package)}
     return tuple(
-        JoinedTable(package, service.topology, join, tuple(folded[each] for each in join.table.joins))
+        JoinedTable(
+            package,
+            service.topology,
+            join,
+            tuple(folded[each] for each in join.table.joins),
+            tuple(folded[each] for _, each in join.table.refers),
+        )
         for join in service.joins
     )
 

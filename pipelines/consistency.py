@@ -181,7 +181,7 @@ def _as_rows(spark: SparkSession, answers: Mapping[bytes, bytes]) -> DataFrame:
 
 def _compare(rows: DataFrame, folded: DataFrame, answers: DataFrame, table: FoldedTable) -> DataFrame:
     """Per task how many keys agree and differ, then a line each for the first that differ."""
-    all_of_key = rows.join(folded, "key", "full_outer").join(answers, "key", "left")
+    all_of_key = rows.join(folded, ["partition", "key"], "full_outer").join(answers, "key", "left")
     columns = all_of_key.select("key", "row", "answer", "sequence", "state", "later", "problem")
     return columns.mapInArrow(partial(_judge, table.package, table.table.name), _VERDICTS)
 

@@ -8,7 +8,8 @@ the workers had read by then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from itertools import product
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pipelines import folds
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
-from pipelines.catalog import FoldedTable, JoinedTable, join_in
+from pipelines.catalog import FoldedTable, JoinedTable, Version, join_in
 from pipelines.consistency import (
     DIFFERENCES_SHOWN,
     REASONS_A_TASK,
@@ -52,6 +53,12 @@ class Part(NamedTuple):
     problem: str | None
 
 
+_NOTHING = Part(None, None, None, None)
+
+Told = Mapping[int, Mapping[bytes, Part]]
+"""What the events of a reference table give, by partition and key."""
+
+
 class Difference(NamedTuple):
     """Why a row is not the join, and both states as JSON, as far as there are any."""
 
@@ -75,7 +82,8 @@ def check(
     for _ in range(TRIES):
         before, _ = _scopes(brokers, table)
         # in this order, an event that a row includes is below the end of the events
-        settled = [settled_in(brokers, part) for part in table.parts]
+        every = [*table.parts, *table.references]
+        settled = [settled_in(brokers, part) for part in every]
         _, rows, chosen = rows_of_table(spark, brokers, table.changelog, sample)
         scopes, parked = _scopes(brokers, table)
         if all(scope.is_within(other) for scope, other in zip(scopes, before, strict=True)):
@@ -83,8 +91,8 @@ def check(
     else:
         raise DeadLettersMoved(f"dead letters of {table.origin} were retried during all {TRIES} reads of them")
     parts = [
-        _folded(spark, brokers, part, scope, since, archive(part), chosen)
-        for part, scope, since in zip(table.parts, scopes, settled, strict=True)
+        _folded(spark, brokers, part, scope, since, archive(part), chosen, whole=index >= len(table.parts))
+        for index, (part, scope, since) in enumerate(zip(every, scopes, settled, strict=True))
     ]
     judged = _judged(rows, parts, table).collect()
     agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
@@ -100,8 +108,9 @@ def check(
 
 def _scopes(brokers: Brokers, table: JoinedTable) -> tuple[list[Scope], int]:
     """Which events each view includes by now, and how many keys are parked."""
-    parked = [parked_keys(brokers, part) for part in table.parts]
-    scopes = [present_scope(brokers, part, some) for part, some in zip(table.parts, parked, strict=True)]
+    every = [*table.parts, *table.references]
+    parked = [parked_keys(brokers, part) for part in every]
+    scopes = [present_scope(brokers, part, some) for part, some in zip(every, parked, strict=True)]
     return scopes, sum(not each.is_page for some in parked for each in some)
 
 
@@ -113,38 +122,52 @@ def _folded(
     since: Positions,
     archive: Archive | None,
     chosen: Sample | None,
+    *,
+    whole: bool,
 ) -> DataFrame:
-    """A view's STATES by key."""
+    """A view's STATES by key. whole: of a sample, all keys of its partition."""
     ends = brokers.settled_ends(part.events.name)
     if chosen is not None:
         ends = chosen.of(ends)
     events = in_scope(records_below(spark, brokers, part.events.name, ends, archive, scope.starts), scope, part)
-    if chosen is not None:
+    if chosen is not None and not whole:
         events = chosen.taken(events, clocked=part.table.expires is not None)
-    return folds.states(events, part, since=since).frame.select("key", *Part._fields)
+    return folds.states(events, part, since=since).frame.select("partition", "key", *Part._fields)
 
 
-def _judged(rows: DataFrame, parts: Sequence[DataFrame], table: JoinedTable) -> DataFrame:
-    """Per task how many keys agree and differ, then a line each for the first that differ."""
+def _judged(rows: DataFrame, every: Sequence[DataFrame], table: JoinedTable) -> DataFrame:
+    """Per task how many keys agree and differ, then a line each for the first that differ.
+
+    every: the parts, then the references, which are small: each task is given all of them.
+    """
+    parts, references = every[: len(table.parts)], every[len(table.parts) :]
     named = [
-        part.select("key", *(F.col(name).alias(f"{name}_{index}") for name in Part._fields))
+        part.select("partition", "key", *(F.col(name).alias(f"{name}_{index}") for name in Part._fields))
         for index, part in enumerate(parts)
     ]
-    of_key = reduce(lambda some, more: some.join(more, "key", "full_outer"), named, rows)
-    return of_key.mapInArrow(partial(judge, table.package, table.table.name), _VERDICTS)
+    of_key = reduce(lambda some, more: some.join(more, ["partition", "key"], "full_outer"), named, rows)
+    told = [_told(each) for each in references]
+    return of_key.mapInArrow(partial(judge, table.package, table.table.name, told), _VERDICTS)
 
 
-def judge(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _told(reference: DataFrame) -> Told:
+    told: dict[int, dict[bytes, Part]] = defaultdict(dict)
+    for number, key, *part in rows_of(reference.toArrow().to_batches()):
+        told[number][key] = Part(*part)
+    return told
+
+
+def judge(package: str, name: str, told: Sequence[Told], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     table = join_in(package, name)
     agree = 0
     found: list[tuple[Any, ...]] = []
     differ = 0
-    for key, row, *columns in rows_of(batches):
+    for number, key, row, *columns in rows_of(batches):
         width = len(Part._fields)
         parts = [Part(*columns[start : start + width]) for start in range(0, len(columns), width)]
         if row is None and not any(part.sequence or part.problem for part in parts):
             continue  # its first event came after the rows were read
-        unlike = difference(table, key, row, parts)
+        unlike = difference(table, key, row, parts, [each.get(number, {}) for each in told])
         agree += unlike is None
         differ += unlike is not None
         if unlike is not None and len(found) < REASONS_A_TASK:
@@ -152,15 +175,20 @@ def judge(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterato
     yield from as_batches([(agree, differ, None, None, None, None), *found], _VERDICTS)
 
 
-def difference(table: JoinedTable, key: bytes, row: bytes | None, parts: Sequence[Part]) -> Difference | None:
-    """Why `row` is not the join of what its parts were at the sequences that it states; None when it is."""
-    for each, part in zip(table.parts, parts, strict=True):
-        if part.problem:
-            return Difference(f"events of {each.table.name} cannot be folded: {part.problem}")
-    versions = [
-        each.versions(part.sequence or 0, [part.state or to_json(each.initial), *(part.later or ())])
-        for each, part in zip(table.parts, parts, strict=True)
-    ]
+def difference(
+    table: JoinedTable,
+    key: bytes,
+    row: bytes | None,
+    parts: Sequence[Part],
+    referred: Sequence[Mapping[bytes, Part]] = (),
+) -> Difference | None:
+    """Why `row` is not the join of what its parts were at the sequences that it states; None when it is.
+
+    referred: what it may refer to, of each reference by key.
+    """
+    if broken := _broken(table.parts, parts):
+        return broken
+    versions = [_versions(each, part) for each, part in zip(table.parts, parts, strict=True)]
     if row is None:
         had_ended = all(any(not version.sequence for version in some) for some in versions)
         return None if had_ended else Difference(f"no row, but {sum(part.sequence or 0 for part in parts)} events")
@@ -168,24 +196,53 @@ def difference(table: JoinedTable, key: bytes, row: bytes | None, parts: Sequenc
         live = table.row_codec.decode(row)
     except ValidationError as error:
         return Difference(f"its row can't be read: {first_problem(error)}")
-    candidates = list[list[bytes | None]]()
-    for each, some in zip(table.parts, versions, strict=True):
-        at, offset = live.made_of.get(each.table.name, (0, -1))  # not named: it had no row
-        states = dict.fromkeys(version.state for version in some if version.sequence == at)
-        if not states:
-            first, last = some[0].sequence, some[-1].sequence
-            reached = f"had gone on to {first}" if at < first else f"end at {last}"
-            why = f"it was made of {each.table.name} at sequence {at}, whose events {reached}"
-            return Difference(why, to_json(live.state).decode())
-        candidates.append([_row(at, state, offset) if at else None for state in states])
+    names = [name for name, _ in table.join.parts]
+    candidates = [_candidates(name, some, live) for name, some in zip(names, versions, strict=False)]
     # of a view whose row has ended meanwhile and begun again, several states have that sequence
     told: Difference | None = None
-    for made_of in product(*candidates):
-        unlike = _unlike(table, key, live, made_of)
-        if unlike is None:
-            return None
-        told = told or unlike
+    for made_of in _combined(candidates):
+        if isinstance(made_of, Difference):
+            return made_of
+        keys = table.keys_of(made_of[0])
+        of_keys = [known.get(each or b"", _NOTHING) for each, known in zip(keys, referred, strict=True)]
+        if broken := _broken(table.references, of_keys):
+            return broken
+        some = zip(names[len(parts) :], table.references, of_keys, strict=True)
+        for more in _combined([_candidates(name, _versions(each, part), live) for name, each, part in some]):
+            unlike = more if isinstance(more, Difference) else _unlike(table, key, live, [*made_of, *more])
+            if unlike is None:
+                return None
+            told = told or unlike
     return told
+
+
+def _broken(tables: Sequence[FoldedTable], parts: Sequence[Part]) -> Difference | None:
+    problems = ((each.table.name, part.problem) for each, part in zip(tables, parts, strict=True) if part.problem)
+    return next((Difference(f"events of {name} cannot be folded: {problem}") for name, problem in problems), None)
+
+
+def _versions(table: FoldedTable, part: Part) -> list[Version]:
+    return table.versions(part.sequence or 0, [part.state or to_json(table.initial), *(part.later or ())])
+
+
+def _candidates(name: str, versions: Sequence[Version], live: Row[Any]) -> list[bytes | None] | Difference:
+    """The rows, encoded, that `live` may have been made of, as it calls the table."""
+    at, offset = live.made_of.get(name, (0, -1))  # not named: it had no row
+    states = dict.fromkeys(version.state for version in versions if version.sequence == at)
+    if states:
+        return [_row(at, state, offset) if at else None for state in states]
+    first, last = versions[0].sequence, versions[-1].sequence
+    reached = f"had gone on to {first}" if at < first else f"end at {last}"
+    why = f"it was made of {name} at sequence {at}, whose events {reached}"
+    return Difference(why, to_json(live.state).decode())
+
+
+def _combined(
+    candidates: Sequence[list[bytes | None] | Difference],
+) -> Iterator[tuple[bytes | None, ...] | Difference]:
+    """One of each; or the first for which there is none."""
+    wrong = next((each for each in candidates if isinstance(each, Difference)), None)
+    yield from [wrong] if wrong else product(*(each for each in candidates if not isinstance(each, Difference)))
 
 
 def _row(sequence: int, state: bytes, offset: int) -> bytes:

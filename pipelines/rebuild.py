@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -129,6 +129,9 @@ class Done:
     events: int
 
 
+Referred = Sequence[Mapping[bytes, bytes | None]]
+"""The rows of each reference table, by key."""
+
 Report = Callable[[Done, int, int, float], None]
 """(the partition just done, how many are done, of how many, seconds since the start)"""
 
@@ -153,7 +156,7 @@ class Rebuild:
         self._tables = tuple(tables)
         names = {each.table.name for each in self._tables}
         self._joins = tuple(
-            each for each in joins_in(self._package) if names.issuperset(part.table.name for part in each.parts)
+            each for each in joins_in(self._package) if names.issuperset(part.name for part in each.table.folded)
         )
         self._every: tuple[AnyTable, ...] = (*self._tables, *self._joins)
         topology = self._tables[0].topology
@@ -411,7 +414,7 @@ class Rebuild:
         return both.select("key", "row", "sequence", "state", "problem").mapInArrow(encode, _ROWS)
 
     def _joined(self, table: JoinedTable, number: int) -> DataFrame:
-        """Made of the rows that were folded before."""
+        """Made of the rows that were folded before; each task is given all that they refer to."""
         parts = [
             self._spark.read.schema(_ROWS)
             .parquet(str(self._staged(part) / f"{number}"))
@@ -419,7 +422,11 @@ class Rebuild:
             for index, part in enumerate(table.parts)
         ]
         of_key = reduce(lambda some, more: some.join(more, "key", "full_outer"), parts)
-        return of_key.mapInArrow(partial(_of_join, table.package, table.table.name, number), _ROWS)
+        referred = [
+            dict(rows_of(_read(self._staged(each) / f"{number}").to_table(["key", "value"]).to_batches()))
+            for each in table.references
+        ]
+        return of_key.mapInArrow(partial(_of_join, table.package, table.table.name, number, referred), _ROWS)
 
     def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
         """What each key's row says besides the state. key: binary, row: binary. records: the key's events."""
@@ -526,16 +533,21 @@ def _of_view(package: str, name: str, states: Batches) -> Iterator[pa.RecordBatc
     return as_batches(rows, _ROWS)
 
 
-def _of_join(package: str, name: str, number: int, rows: Batches) -> Iterator[pa.RecordBatch]:
+def _of_join(package: str, name: str, number: int, referred: Referred, rows: Batches) -> Iterator[pa.RecordBatch]:
     """The same of a joined table, of partition `number`. rows: of each key, one for each part."""
     table = join_in(package, name)
-    return as_batches(((number, key, *_joining(table, key, of_parts)) for key, *of_parts in rows_of(rows)), _ROWS)
+    return as_batches(
+        ((number, key, *_joining(table, key, of_parts, referred)) for key, *of_parts in rows_of(rows)), _ROWS
+    )
 
 
-def _joining(table: JoinedTable, key: bytes, rows: list[bytes | None]) -> tuple[bytes | None, int, str | None]:
+def _joining(
+    table: JoinedTable, key: bytes, rows: list[bytes | None], referred: Referred = ()
+) -> tuple[bytes | None, int, str | None]:
     """As `_encoded`."""
     try:
-        row = table.row(key, rows)
+        keys = table.keys_of(rows[0])
+        row = table.row(key, [*rows, *(some.get(each or b"") for each, some in zip(keys, referred, strict=True))])
     except Exception as error:  # whatever it is, it concerns this key, and the others go on
         return None, 0, f"its rows cannot be joined: {type(error).__name__}: {error}"
     return (None, 0, None) if row is None else _encoded(table.row_codec, row, None)

@@ -126,8 +126,8 @@ def at_partition(positions: Mapping[int, int]) -> Column:
 
 
 def latest(changelog: Flow) -> DataFrame:
-    """The last value of each key, without the deleted ones. key: binary, row: binary."""
-    last = changelog.frame.groupBy("key").agg(F.max_by("value", "offset").alias("row"))
+    """The last value of each key in each partition, without the deleted ones. key: binary, row: binary."""
+    last = changelog.frame.groupBy("partition", "key").agg(F.max_by("value", "offset").alias("row"))
     return last.where(F.col("row").isNotNull())
 
 

@@ -24,7 +24,7 @@ from shared.testing.conversation import MemoryRecord
 from shared.topology import Service, Table
 from tests.engine.assigned import Assigned
 from tests.faults.simulated import TRANSACTION_STEPS, Broker, Crash, Fault
-from tests.pipelines.flights.service import (
+from tests.pipelines.boards.service import (
     AIRPORTS,
     BOARD,
     COPIES,

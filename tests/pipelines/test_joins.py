@@ -78,15 +78,15 @@ def judged(talk: Conversation, rows: dict[str, bytes], since: int = 0) -> list[C
     nothing = (None, None, None, None)
     heaps, meals = folded(talk.log[HARVESTED.name], "heaps", since), folded(talk.log[EATEN.name], "meals", since)
     of_key = [
-        (key, rows.get(key.decode()), *heaps.get(key, nothing), *meals.get(key, nothing))
+        (0, key, rows.get(key.decode()), *heaps.get(key, nothing), *meals.get(key, nothing))
         for key in sorted({*heaps, *meals, *map(str.encode, rows)})
     ]
-    return list(rows_of(joined.judge(PACKAGE, "left", batches(of_key))))
+    return list(rows_of(joined.judge(PACKAGE, "left", [], batches(of_key))))
 
 
 def batches(of_key: Sequence[Columns]) -> Iterator[pa.RecordBatch]:
     part = "sequence{0} long, state{0} binary, later{0} array<binary>, problem{0} string"
-    return as_batches(of_key, f"key binary, row binary, {part.format(0)}, {part.format(1)}")
+    return as_batches(of_key, f"partition int, key binary, row binary, {part.format(0)}, {part.format(1)}")
 
 
 @given(said, st.randoms(use_true_random=False), st.integers(0, 12))
@@ -127,7 +127,7 @@ def test_rebuilt_rows_are_the_engines_byte_by_byte(history: Said, random: Any) -
     talk = lived(history, random.choice)
     heaps, meals = talk.rows(HEAPS), talk.rows(MEALS)
     of_key = [(crop.encode(), heaps.get(crop), meals.get(crop)) for crop in sorted({*heaps, *meals})]
-    made = rows_of(_of_join(PACKAGE, "left", 0, as_batches(of_key, "key binary, row_0 binary, row_1 binary")))
+    made = rows_of(_of_join(PACKAGE, "left", 0, [], as_batches(of_key, "key binary, row_0 binary, row_1 binary")))
     assert {key.decode(): row for _, key, row, _, problem in made if problem is None} == talk.rows(LEFT)
 
 

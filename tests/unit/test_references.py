@@ -21,7 +21,7 @@ from shared.testing.conversation import Conversation, Turn
 from shared.testing.node import MemoryNode
 from shared.topology import Rekey, Service, Table, Topic
 from shared.topology.replay import replay_of
-from tests.pipelines.flights.service import (
+from tests.pipelines.boards.service import (
     AIRPORTS,
     BOARD,
     COPIES,
