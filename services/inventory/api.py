@@ -4,7 +4,7 @@ from datetime import date
 
 from pydantic import BaseModel
 
-from services.inventory.domain.commands import DiscontinueItem, ReceiveStock
+from services.inventory.domain.commands import DiscontinueItem, NameItem, ReceiveStock
 from services.inventory.domain.decide import DECIDER
 from services.inventory.domain.state import Item, Unlisted
 from services.inventory.domain.views import Level
@@ -21,6 +21,7 @@ class ItemView(BaseModel):
     reserved: int
     available: int
     discontinued_since: date | None
+    name: str
     sequence: int
 
 
@@ -44,6 +45,7 @@ def item_view(sku: str, row: Row[Item]) -> ItemView | None:
         reserved=item.reserved,
         available=item.available,
         discontinued_since=item.discontinued_since,
+        name=item.name,
         sequence=row.sequence,
     )
 
@@ -58,7 +60,7 @@ routes = together(
         ITEMS,
         item_view,
         decider=DECIDER,
-        commands={"deliveries": ReceiveStock, "discontinuation": DiscontinueItem},
+        commands={"deliveries": ReceiveStock, "discontinuation": DiscontinueItem, "name": NameItem},
     ),
     Resource("/levels/{sku}", LEVELS, level_view, filters=("physical",)),
 )

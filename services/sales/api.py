@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from services.sales.domain.events import Figures
 from services.sales.domain.insights import Insight
 from services.sales.domain.rfm import score
-from services.sales.domain.views import Available, Customer, DaySales, Totals
-from services.sales.topology import AVAILABLE, CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
+from services.sales.domain.views import Available, Customer, DaySales, NamedLine, Totals
+from services.sales.topology import AVAILABLE, CUSTOMERS, DAYS, HOURS, INSIGHTS, LINES, SKUS
 from shared.domain import Day, Instant, Row
 from shared.service import UNESCAPED, Node, PathId, Peers, Queries, Reading, Resource, together
 
@@ -44,6 +44,17 @@ class AvailableView(BaseModel):
     on_hand: int
     owed: int
     to_promise: int
+
+
+class LineView(BaseModel):
+    """A line of a confirmed order. name: of the item, as inventory calls it now."""
+
+    line: str
+    order_id: str
+    sku: str
+    quantity: int
+    amount_cents: int
+    name: str
 
 
 class DayView(BaseModel):
@@ -102,6 +113,10 @@ def available_view(sku: str, row: Row[Available]) -> AvailableView:
     return AvailableView(sku=sku, **row.state.model_dump())
 
 
+def line_view(line: str, row: Row[NamedLine]) -> LineView:
+    return LineView(line=line, **row.state.model_dump())
+
+
 def day_view(day: str, row: Row[DaySales]) -> DayView:
     return DayView(day=date.fromisoformat(day), **row.state.model_dump())
 
@@ -144,6 +159,7 @@ def customer(node: Node, peers: Peers) -> list[APIRouter]:
 routes = together(
     Resource("/sales/skus/{sku}", SKUS, sku_view, sorts=("revenue_cents", "-revenue_cents")),
     Resource("/sales/available/{sku}", AVAILABLE, available_view, filters=("to_promise",)),
+    Resource("/sales/lines/{line}", LINES, line_view, filters=("name",)),
     Resource("/sales/days/{day}", DAYS, day_view, key=DayKey),
     Resource("/sales/hours/{hour}", HOURS, hour_view, key=HourKey),
     Resource(

@@ -1,23 +1,30 @@
 """Under which keys a confirmed order counts, how it changes each view, and how Spark's figures are kept."""
 
 from typing import Any, assert_never
+from uuid import NAMESPACE_OID, uuid5
 
-from services.sales.contracts.inventory import StockReceived, StockShipped
-from services.sales.contracts.orders import OrderConfirmed
+from services.sales.contracts.inventory import ItemNamed, StockReceived, StockShipped
+from services.sales.contracts.orders import Line, OrderConfirmed
 from services.sales.domain.events import Counted
 from services.sales.domain.insights import Insight
-from services.sales.domain.views import Available, Customer, DaySales, Stock, Totals
+from services.sales.domain.views import Available, Customer, DaySales, Item, NamedLine, Ordered, Stock, Totals
 from services.sales.domain.windows import day_of, hour_of_week, is_late
 from services.sales.topology import (
     AVAILABLE,
     BY_CUSTOMER,
     BY_DAY,
     BY_HOUR,
+    BY_LINE,
     BY_SKU,
     CUSTOMERS,
     DAYS,
     HOURS,
     INSIGHTS,
+    INVENTORY_EVENTS,
+    ITEMS,
+    LINES,
+    NAMES,
+    ORDERED,
     ORDERS_EVENTS,
     SKUS,
     STOCK,
@@ -93,14 +100,41 @@ def available(stock: Stock, sold: Totals, _sku: str) -> Available:
     )
 
 
+def by_line(event: Confirmed) -> list[str]:
+    """No two lines of an order have the same SKU."""
+    return [line_key(event, line) for line in event.data.lines]
+
+
+def line_key(event: Confirmed, line: Line) -> str:
+    """Both ids may be as long as a key."""
+    return str(uuid5(NAMESPACE_OID, f"{event.aggregate_id}/{line.sku}"))
+
+
+def ordered(_view: Ordered | None, event: Confirmed, key: str) -> Ordered:
+    (line,) = [line for line in event.data.lines if line_key(event, line) == key]
+    return Ordered(order_id=event.aggregate_id, **line.model_dump())
+
+
+def item(_view: Item | None, event: EventEnvelope[ItemNamed], _sku: str) -> Item:
+    return Item(name=event.data.name)
+
+
+def named_line(ordered: Ordered, item: Item | None, _key: str) -> NamedLine:
+    return NamedLine(**ordered.model_dump(), name=item.name if item else "")
+
+
 def latest(_view: Insight | None, event: EventEnvelope[Counted], _insight: str) -> Insight:
     return Insight(kind=event.data.kind, figures=event.data.figures, counted_at=event.occurred_at)
 
 
-REKEY = Rekey(
-    {BY_SKU: by_sku, BY_DAY: by_day, BY_HOUR: by_hour, BY_CUSTOMER: by_customer},
-    source=ORDERS_EVENTS,
-    events=(OrderConfirmed,),
+REKEYS = (
+    Rekey(
+        {BY_SKU: by_sku, BY_DAY: by_day, BY_HOUR: by_hour, BY_CUSTOMER: by_customer},
+        source=ORDERS_EVENTS,
+        events=(OrderConfirmed,),
+    ),
+    Rekey({BY_LINE: by_line}, source=ORDERS_EVENTS, events=(OrderConfirmed,), name="lines"),
+    Rekey(source=INVENTORY_EVENTS, events=(ItemNamed,), everywhere=[NAMES]),
 )
 
 PROJECTIONS: tuple[Projection[Any, Any], ...] = (
@@ -109,7 +143,12 @@ PROJECTIONS: tuple[Projection[Any, Any], ...] = (
     Projection(HOURS, hour_sales, initial=Totals(), events=(OrderConfirmed,), state=Totals),
     Projection(CUSTOMERS, customer_profile, initial=None, events=(OrderConfirmed,), state=Customer | None),
     Projection(STOCK, stock, initial=Stock(), events=(StockReceived, StockShipped), state=Stock),
+    Projection(ITEMS, item, initial=None, events=(ItemNamed,), state=Item),
+    Projection(ORDERED, ordered, initial=None, events=(OrderConfirmed,), state=Ordered),
     Projection(INSIGHTS, latest, initial=None, events=(Counted,), state=Insight | None),
 )
 
-JOINS = (Join(AVAILABLE, available, state=Available),)
+JOINS: tuple[Join[Any], ...] = (
+    Join(AVAILABLE, available, state=Available),
+    Join(LINES, named_line, state=NamedLine),
+)

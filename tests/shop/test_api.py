@@ -109,6 +109,19 @@ def test_what_is_left_to_promise_follows_stock_and_orders(market: Market) -> Non
     assert listed["items"] == [left]
 
 
+def test_an_orders_line_has_the_name_that_its_item_has_now(market: Market) -> None:
+    sku, customer, order = market.new("sku"), market.new("customer"), market.new("order")
+    market.deliver(sku, 5)
+    market.open_account(customer)
+    market.place(order, customer, (sku, 2, 100))
+    assert market.ended(order)["phase"] == "confirmed"
+    for name in (f"first of {sku}", f"now of {sku}"):
+        market.post("inventory", f"/items/{sku}/name", {"name": name})
+        (line,) = eventually(lambda name=name: market.get("sales", f"/sales/lines?name={name}")["items"], bool)  # type: ignore[misc]
+        assert (line["order_id"], line["sku"], line["quantity"]) == (order, sku, 2)
+    assert market.get("sales", f"/sales/lines?name=first of {sku}")["items"] == []
+
+
 def test_an_orders_story_begins_with_the_key_it_was_placed_with(market: Market) -> None:
     order = market.new("order")
     market.place(order, "nobody", ("abba", 1, 1))

@@ -231,7 +231,7 @@ def test_an_order_can_be_traced_through_all_topics(market: Market, sku: str, cus
     causes = {each["causation_id"] for each in story}
     assert causes <= {*ids, None}
     assert [each["type"] for each in story if each["causation_id"] is None] == ["order.place"]
-    for topic in (sales.BY_SKU, sales.BY_DAY, sales.BY_HOUR, sales.BY_CUSTOMER):
+    for topic in (sales.BY_SKU, sales.BY_DAY, sales.BY_HOUR, sales.BY_CUSTOMER, sales.BY_LINE):
         assert [each["type"] for each in told(market, topic.name, order)] == ["order.confirmed"]
 
 

@@ -33,7 +33,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.broker
 
 LEVELS = inventory.TOPOLOGY.changelog(inventory.LEVELS).name
-COPIES = {sales.BY_SKU, sales.BY_DAY, sales.BY_HOUR, sales.BY_CUSTOMER}
+COPIES = {sales.BY_SKU, sales.BY_DAY, sales.BY_HOUR, sales.BY_CUSTOMER, sales.BY_LINE, sales.NAMES}
 
 
 class State(NamedTuple):

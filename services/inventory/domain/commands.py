@@ -1,5 +1,9 @@
 """The commands of an item. A quantity may be any 64-bit int here; `decide` refuses one that is out of range."""
 
+from typing import Annotated
+
+from pydantic import Field
+
 from shared.domain import Command, Day, Int64, Reference
 
 
@@ -45,4 +49,10 @@ class DiscontinueItem(Command):
     since: Day
 
 
-InventoryCommand = ReceiveStock | ReserveStock | ReleaseStock | ShipStock | DiscontinueItem
+class NameItem(Command):
+    TYPE = "stock.name"
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+InventoryCommand = ReceiveStock | ReserveStock | ReleaseStock | ShipStock | DiscontinueItem | NameItem

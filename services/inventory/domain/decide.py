@@ -5,6 +5,7 @@ from typing import assert_never, get_args
 from services.inventory.domain.commands import (
     DiscontinueItem,
     InventoryCommand,
+    NameItem,
     ReceiveStock,
     ReleaseStock,
     ReserveStock,
@@ -23,6 +24,7 @@ from services.inventory.domain.errors import (
 from services.inventory.domain.events import (
     InventoryEvent,
     ItemDiscontinued,
+    ItemNamed,
     ReservationRefused,
     StockReceived,
     StockReleased,
@@ -53,10 +55,12 @@ def decide(command: InventoryCommand, item: Item) -> list[InventoryEvent]:
             return []
         case ReceiveStock(quantity=quantity), _:
             return [StockReceived(quantity=_checked(quantity))]
+        case DiscontinueItem() | NameItem(), Unlisted():
+            raise UnknownItem(f"{type(command).__name__} refused: the item was never delivered")
         case DiscontinueItem(since=since), Listed(discontinued_since=known):
             return [] if since == known else [ItemDiscontinued(since=since)]
-        case DiscontinueItem(), Unlisted():
-            raise UnknownItem("DiscontinueItem refused: the item was never delivered")
+        case NameItem(name=name), Listed(name=present):
+            return [] if name == present else [ItemNamed(name=name)]
         case _:
             assert_never(command)
 

@@ -52,4 +52,14 @@ class ItemDiscontinued(Event):
     since: Day
 
 
-InventoryEvent = StockReceived | StockReserved | ReservationRefused | StockReleased | StockShipped | ItemDiscontinued
+class ItemNamed(Event):
+    """What the item is called from now on, wherever it is shown."""
+
+    TYPE = "stock.named"
+
+    name: str
+
+
+InventoryEvent = (
+    StockReceived | StockReserved | ReservationRefused | StockReleased | StockShipped | ItemDiscontinued | ItemNamed
+)

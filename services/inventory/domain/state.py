@@ -8,6 +8,7 @@ from pydantic import Field
 from services.inventory.domain.events import (
     InventoryEvent,
     ItemDiscontinued,
+    ItemNamed,
     ReservationRefused,
     StockReceived,
     StockReleased,
@@ -29,6 +30,7 @@ class Listed(State):
     reserved: int = 0
     reservations: Mapping[str, int] = {}
     discontinued_since: Day | None = None
+    name: str = ""
 
     @property
     def available(self) -> int:
@@ -53,6 +55,8 @@ def evolve(item: Item, event: InventoryEvent) -> Item:
             return _moved(_listed(item), quantity)
         case ItemDiscontinued(since=since):
             return _listed(item).model_copy(update={"discontinued_since": since})
+        case ItemNamed(name=name):
+            return _listed(item).model_copy(update={"name": name})
         case ReservationRefused():
             return item
         case _:

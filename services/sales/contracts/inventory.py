@@ -1,4 +1,4 @@
-"""Stock as sales sees it: pieces that arrive and leave."""
+"""Stock as sales sees it: pieces that arrive and leave, and what items are called."""
 
 from shared.domain import Event
 
@@ -13,3 +13,9 @@ class StockShipped(Event):
     TYPE = "stock.shipped"
 
     quantity: int
+
+
+class ItemNamed(Event):
+    TYPE = "stock.named"
+
+    name: str

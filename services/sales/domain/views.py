@@ -44,6 +44,25 @@ class Available(State):
     to_promise: int
 
 
+class Item(State):
+    name: str
+
+
+class Ordered(State):
+    """A line of a confirmed order."""
+
+    order_id: str
+    sku: str
+    quantity: int
+    amount_cents: int
+
+
+class NamedLine(Ordered):
+    """name: of the item, as it is called now; empty if it never got one."""
+
+    name: str
+
+
 class Customer(State):
     """total_cents: of all orders. The days are those on which orders were placed."""
 

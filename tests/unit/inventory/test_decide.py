@@ -7,6 +7,7 @@ import pytest
 from services.inventory.domain.commands import (
     DiscontinueItem,
     InventoryCommand,
+    NameItem,
     ReceiveStock,
     ReleaseStock,
     ReserveStock,
@@ -15,6 +16,7 @@ from services.inventory.domain.commands import (
 from services.inventory.domain.decide import DECIDER, MAX_QUANTITY, MAX_RESERVATIONS
 from services.inventory.domain.events import (
     ItemDiscontinued,
+    ItemNamed,
     ReservationRefused,
     StockReceived,
     StockReleased,
@@ -134,8 +136,15 @@ def test_the_day_of_discontinuation_can_move() -> None:
     given(*past).when(DiscontinueItem(since=date(1998, 4, 1))).then(ItemDiscontinued(since=date(1998, 4, 1)))
 
 
-def test_an_item_that_was_never_delivered_cannot_be_discontinued() -> None:
+def test_an_item_that_was_never_delivered_cannot_be_discontinued_nor_named() -> None:
     given().when(DiscontinueItem(since=DAY)).then_refused("inventory.unknown")
+    given().when(NameItem(name="Abba")).then_refused("inventory.unknown")
+
+
+def test_an_item_gets_another_name_once() -> None:
+    past = (DELIVERED, ItemNamed(name="Abba"))
+    given(*past).when(NameItem(name="Abba")).then_nothing()
+    given(*past).when(NameItem(name="Bach")).then(ItemNamed(name="Bach"))
 
 
 @pytest.mark.parametrize("command", [ReleaseStock(order_id="o-2"), reserve("o-2", 7)])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from services.inventory.domain.commands import (
     DiscontinueItem,
     InventoryCommand,
+    NameItem,
     ReceiveStock,
     ReleaseStock,
     ReserveStock,
@@ -18,6 +19,7 @@ from services.inventory.domain.decide import DECIDER, decide
 from services.inventory.domain.events import (
     InventoryEvent,
     ItemDiscontinued,
+    ItemNamed,
     ReservationRefused,
     StockReceived,
     StockReleased,
@@ -38,6 +40,7 @@ commands = st.one_of(
     st.builds(ReleaseStock, order_id=orders),
     st.builds(ShipStock, order_id=orders),
     st.builds(DiscontinueItem, since=days),
+    st.builds(NameItem, name=st.sampled_from(["Abba", "Bach"])),
 )
 numbers = st.integers(-5, 5)
 events = st.one_of(
@@ -47,6 +50,7 @@ events = st.one_of(
     st.builds(StockReleased, order_id=orders, quantity=numbers),
     st.builds(StockShipped, order_id=orders, quantity=numbers),
     st.builds(ItemDiscontinued, since=days),
+    st.builds(ItemNamed, name=st.text()),
 )
 
 

@@ -12,6 +12,7 @@ import pytest
 from services.inventory.domain.commands import (
     DiscontinueItem,
     InventoryCommand,
+    NameItem,
     ReceiveStock,
     ReleaseStock,
     ReserveStock,
@@ -21,6 +22,7 @@ from services.inventory.domain.decide import DECIDER
 from services.inventory.domain.events import (
     InventoryEvent,
     ItemDiscontinued,
+    ItemNamed,
     ReservationRefused,
     StockReceived,
     StockReleased,
@@ -39,6 +41,7 @@ EVENTS: dict[str, InventoryEvent] = {
     "stock.released.v1": StockReleased(order_id="o-1", quantity=4),
     "stock.shipped.v1": StockShipped(order_id="o-1", quantity=4),
     "stock.discontinued.v1": ItemDiscontinued(since=date(1998, 3, 1)),
+    "stock.named.v1": ItemNamed(name="Kind of Blue"),
 }
 COMMANDS: dict[str, InventoryCommand] = {
     "stock.receive.v1": ReceiveStock(quantity=10),
@@ -46,6 +49,7 @@ COMMANDS: dict[str, InventoryCommand] = {
     "stock.release.v1": ReleaseStock(order_id="o-1"),
     "stock.ship.v1": ShipStock(order_id="o-1"),
     "stock.discontinue.v1": DiscontinueItem(since=date(1998, 3, 1)),
+    "stock.name.v1": NameItem(name="Kind of Blue"),
 }
 
 

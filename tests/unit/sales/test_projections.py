@@ -8,15 +8,15 @@ from services.sales.contracts.orders import Line, OrderConfirmed
 from services.sales.domain.events import Counted
 from services.sales.domain.insights import Insight
 from services.sales.domain.rfm import Rfm, score
-from services.sales.domain.views import Customer, DaySales, Totals
+from services.sales.domain.views import Customer, DaySales, Item, Ordered, Totals
 from services.sales.domain.windows import GRACE
-from services.sales.projections import PROJECTIONS, by_customer, by_day, by_hour, by_sku
-from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, SKUS
+from services.sales.projections import PROJECTIONS, by_customer, by_day, by_hour, by_line, by_sku, named_line
+from services.sales.topology import CUSTOMERS, DAYS, HOURS, INSIGHTS, ORDERED, SKUS
 from shared.domain import EventEnvelope
 from shared.testing.scenario import ViewScenario, happened
 
-sku, day, hour, customer, insight = (
-    ViewScenario(PROJECTIONS, each) for each in (SKUS, DAYS, HOURS, CUSTOMERS, INSIGHTS)
+sku, day, hour, customer, insight, line = (
+    ViewScenario(PROJECTIONS, each) for each in (SKUS, DAYS, HOURS, CUSTOMERS, INSIGHTS, ORDERED)
 )
 
 SATURDAY = datetime(1997, 1, 18, 9, 30, tzinfo=UTC)
@@ -96,3 +96,13 @@ def test_the_latest_figures_are_shown() -> None:
     insight("segment:lost", before, happened(Counted(kind="segment", figures=figures), occurred_at=july)).shows(
         Insight(kind="segment", figures=figures, counted_at=july)
     )
+
+
+def test_a_line_of_an_order_is_shown_with_the_name_of_its_item() -> None:
+    event = confirmed()
+    first, second = (Ordered(order_id="o-1", **each.model_dump()) for each in (ABBA, BACH))
+    keys = by_line(event)
+    line(keys[0], event).shows(first)
+    line(keys[1], event).shows(second)
+    assert named_line(first, Item(name="Gold"), keys[0]).name == "Gold"
+    assert named_line(first, None, keys[0]).name == ""

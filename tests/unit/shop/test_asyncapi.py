@@ -24,5 +24,5 @@ def test_the_commands_that_a_process_sends_are_listed_by_topic() -> None:
 
 
 def test_copies_under_other_keys_are_listed_too() -> None:
-    copies = {f"sales.by-{key}.v1" for key in ("customer", "day", "hour", "sku")}
-    assert channels("sales", "send") == copies | {"sales.dead.v1"}
+    copies = {f"sales.by-{key}.v1" for key in ("customer", "day", "hour", "line", "sku")}
+    assert channels("sales", "send") == copies | {"sales.names.v1", "sales.dead.v1"}
