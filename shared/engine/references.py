@@ -49,9 +49,8 @@ class ReferenceProcessor(ProjectionProcessor):
             if table == projection.table
         ]
         self._joins = {}  # none has a row of the same key
-        self._reached: dict[
-            tuple[int, int], tuple[int, bytes]
-        ] = {}  # by partition and offset: the last entry, of which
+        # by a record's partition and offset: which of _shown, and the last entry of its index
+        self._reached: dict[tuple[int, int], tuple[int, bytes]] = {}
         self._is_wary = False
 
     def restart(self) -> None:

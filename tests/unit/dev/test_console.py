@@ -117,17 +117,17 @@ def test_of_several_runs_that_are_begun_at_once_one_runs(tmp_path: Path) -> None
 
 
 def test_what_is_run_is_what_one_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.dev.console.found_services", lambda: ["sales"])
-    switch = Order(service="sales", verb="switch", reason="-counts returns")
-    assert command_of(switch)[-3:] == ["switch", "sales", "--reason=-counts returns"]
-    assert command_of(Order(service="sales", verb="retire", version=1))[-4:] == ["retire", "sales", "1", "--yes"]
+    monkeypatch.setattr("shared.dev.console.found_services", lambda: ["tills"])
+    switch = Order(service="tills", verb="switch", reason="-counts returns")
+    assert command_of(switch)[-3:] == ["switch", "tills", "--reason=-counts returns"]
+    assert command_of(Order(service="tills", verb="retire", version=1))[-4:] == ["retire", "tills", "1", "--yes"]
     with pytest.raises(LookupError, match="which version"):
-        command_of(Order(service="sales", verb="retire"))
+        command_of(Order(service="tills", verb="retire"))
     with pytest.raises(LookupError, match="no service is called --help"):
         command_of(Order(service="--help", verb="compare"))
-    typed = command_of(Order(service="sales", verb="rebuild"))
-    printed = subprocess.run([*typed[:3], "echo", "dev.py", "sales"], stdout=subprocess.PIPE, text=True, check=True)
-    assert printed.stdout.splitlines() == ["dev.py stop sales", "dev.py rebuild sales", "dev.py start sales"]
+    typed = command_of(Order(service="tills", verb="rebuild"))
+    printed = subprocess.run([*typed[:3], "echo", "dev.py", "tills"], stdout=subprocess.PIPE, text=True, check=True)
+    assert printed.stdout.splitlines() == ["dev.py stop tills", "dev.py rebuild tills", "dev.py start tills"]
 
 
 def test_a_group_that_may_not_be_described_hides_no_other_service(monkeypatch: pytest.MonkeyPatch) -> None:
