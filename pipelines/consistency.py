@@ -127,7 +127,7 @@ def check(
     agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
     reasons = {bytes(row.key): row.why for row in judged if row.key is not None}
     served = Compared()
-    if url:
+    if url and answers:
         some = {} if table.is_view else records_of(events, list(answers)[:HISTORIES])
         served = compare(url, path, table, answers, some, chosen and chosen.number)
         wrong = served.wrong.keys() - reasons.keys()
