@@ -82,15 +82,20 @@ class Archive:
 
         Raises ArchiveRestored.
         """
+        return self._ends_in(self._noted())
+
+    def _ends_in(self, noted: Mapping[str, Any]) -> Positions:
+        if noted:
+            return {int(partition): end for partition, end in noted[_ENDS][self.topic].items()}
         if not self.exists():
             return {}
-        if noted := self._noted():
-            return {int(partition): end for partition, end in noted[_ENDS][self.topic].items()}
         last = self.records().groupBy("partition").agg((F.max("offset") + 1).alias("end"))
         return {row.partition: row.end for row in last.collect()}
 
     def _noted(self) -> dict[str, Any]:
-        """What the last run noted. Raises ArchiveRestored."""
+        """What the last run noted; empty when there is no archive. Raises ArchiveRestored."""
+        if not self.exists():
+            return {}
         commits = self._commits(_RECENT)
         if not any(self._note(each) for each in commits) or any(each.operation == "RESTORE" for each in commits):
             commits = self._commits()
@@ -129,9 +134,10 @@ class Archive:
 
         Raises ArchiveBehind, ArchiveRestored, AnotherLog, FolderNotShared or BrokersUnavailable.
         """
-        before, first = self.ends(), brokers.starts(self.topic)
+        noted, first = self._noted(), brokers.starts(self.topic)
+        before = self._ends_in(noted)
         (topic_id,) = brokers.topic_ids([self.topic])
-        if before and (known := self._noted().get(_TOPIC, topic_id)) != topic_id:
+        if before and (known := noted.get(_TOPIC, topic_id)) != topic_id:
             made = f"{self.topic} was made again since it was archived in {self.path}"
             raise AnotherLog(f"{made}: its id was {known}, and is {topic_id}; fix: archive it to another folder")
         ends = brokers.settled_ends(self.topic)

@@ -167,8 +167,10 @@ def read_mapping(file: Path) -> RowMapping:
     """The files of lookups are named from the folder of `file`. Raises BadMapping."""
     try:
         mapping = RowMapping.model_validate(tomllib.loads(file.read_text("utf-8-sig")))
-        files = {name: str(file.parent / each.file) for name, each in mapping.lookups.items()}
-        found = {name: each.model_copy(update={"file": files[name]}) for name, each in mapping.lookups.items()}
+        found = {
+            name: each.model_copy(update={"file": str(file.parent / each.file)})
+            for name, each in mapping.lookups.items()
+        }
         return mapping.model_copy(update={"lookups": found})
     except ValidationError as error:
         raise BadMapping(f"{file}: {first_problem(error)}") from error

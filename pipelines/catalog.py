@@ -108,20 +108,23 @@ class JoinedTable:
         return self.topology.changelog(self.table).name
 
     @property
+    def every(self) -> tuple[FoldedTable, ...]:
+        """The parts, then the references."""
+        return self.parts + self.references
+
+    @property
     def origin(self) -> str:
-        return ", ".join(each.table.name for each in dict.fromkeys([*self.parts, *self.references]))
+        return ", ".join(each.table.name for each in dict.fromkeys(self.every))
 
     @property
     def row_codec(self) -> RowCodec[Any]:
         return self.join.row_codec
 
     def row(self, key: bytes, rows: Sequence[bytes | None]) -> Row[Any] | None:
-        """The joined row of `key`; None if no part has one. rows: those of its parts, then those that it refers to,
-        encoded, None where none is.
-        """
+        """The joined row of `key`; None if no part has one. rows: those of `every`, encoded, None where none is."""
         made_of = [
             each.pure.initial_row if row is None else each.row_codec.decode(row)
-            for each, row in zip([*self.parts, *self.references], rows, strict=True)
+            for each, row in zip(self.every, rows, strict=True)
         ]
         return self.join.row(made_of, key.decode())
 

@@ -25,7 +25,7 @@ from pipelines.arrow import as_batches, rows_of, schema_of
 from pipelines.catalog import FoldedTable, Version, table_in
 from pipelines.divergence import Divergence, canonical, first_divergences, records_of
 from pipelines.events import records_below
-from pipelines.parked import in_scope, parked_keys, present_scope
+from pipelines.parked import Scope, in_scope, parked_keys, present_scope
 from pipelines.sampling import Sample, sample_of
 from pipelines.served import Compared, compare
 from pipelines.sources import Flow
@@ -115,13 +115,7 @@ def check(
             break
     else:
         raise DeadLettersMoved(f"dead letters of {table.table.name} were retried during all {TRIES} reads of it")
-    ends = brokers.settled_ends(table.events.name)
-    if chosen is not None:
-        ends = chosen.of(ends)
-    events = in_scope(records_below(spark, brokers, table.events.name, ends, archive, scope.starts), scope, table)
-    if chosen is not None:
-        events = chosen.taken(events, clocked=table.table.expires is not None)
-
+    events = events_of(spark, brokers, table, scope, archive, chosen)
     folded = folds.states(events, table, since=settled).frame
     judged = _compare(rows, folded, _as_rows(spark, answers), table).collect()
     agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
@@ -153,6 +147,26 @@ def rows_of_table(
     chosen = chosen.narrowed(sources.latest(records), sample)
     records = chosen.taken(records)
     return records, sources.latest(records), chosen
+
+
+def events_of(
+    spark: SparkSession,
+    brokers: Brokers,
+    table: FoldedTable,
+    scope: Scope,
+    archive: Archive | None,
+    chosen: Sample | None,
+    *,
+    whole: bool = False,
+) -> Flow:
+    """The events that its rows include by now; of a sample, those of its keys, or with `whole` of their partition."""
+    ends = brokers.settled_ends(table.events.name)
+    if chosen is not None:
+        ends = chosen.of(ends)
+    events = in_scope(records_below(spark, brokers, table.events.name, ends, archive, scope.starts), scope, table)
+    if chosen is None or whole:
+        return events
+    return chosen.taken(events, clocked=table.table.expires is not None)
 
 
 def settled_in(brokers: Brokers, table: FoldedTable) -> Positions:

@@ -30,12 +30,12 @@ from pipelines.consistency import (
     TRIES,
     DeadLettersMoved,
     Verdict,
+    events_of,
     rows_of_table,
     settled_in,
 )
 from pipelines.divergence import Divergence, canonical
-from pipelines.events import records_below
-from pipelines.parked import Scope, in_scope, parked_keys, present_scope
+from pipelines.parked import Scope, parked_keys, present_scope
 from pipelines.sampling import Sample
 from shared.domain.errors import first_problem
 from shared.domain.row import Row
@@ -82,8 +82,7 @@ def check(
     for _ in range(TRIES):
         before, _ = _scopes(brokers, table)
         # in this order, an event that a row includes is below the end of the events
-        every = [*table.parts, *table.references]
-        settled = [settled_in(brokers, part) for part in every]
+        settled = [settled_in(brokers, part) for part in table.every]
         _, rows, chosen = rows_of_table(spark, brokers, table.changelog, sample)
         scopes, parked = _scopes(brokers, table)
         if all(scope.is_within(other) for scope, other in zip(scopes, before, strict=True)):
@@ -92,7 +91,7 @@ def check(
         raise DeadLettersMoved(f"dead letters of {table.origin} were retried during all {TRIES} reads of them")
     parts = [
         _folded(spark, brokers, part, scope, since, archive(part), chosen, whole=index >= len(table.parts))
-        for index, (part, scope, since) in enumerate(zip(every, scopes, settled, strict=True))
+        for index, (part, scope, since) in enumerate(zip(table.every, scopes, settled, strict=True))
     ]
     judged = _judged(rows, parts, table).collect()
     agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
@@ -108,9 +107,8 @@ def check(
 
 def _scopes(brokers: Brokers, table: JoinedTable) -> tuple[list[Scope], int]:
     """Which events each view includes by now, and how many keys are parked."""
-    every = [*table.parts, *table.references]
-    parked = [parked_keys(brokers, part) for part in every]
-    scopes = [present_scope(brokers, part, some) for part, some in zip(every, parked, strict=True)]
+    parked = [parked_keys(brokers, part) for part in table.every]
+    scopes = [present_scope(brokers, part, some) for part, some in zip(table.every, parked, strict=True)]
     return scopes, sum(not each.is_page for some in parked for each in some)
 
 
@@ -126,12 +124,7 @@ def _folded(
     whole: bool,
 ) -> DataFrame:
     """A view's STATES by key. whole: of a sample, all keys of its partition."""
-    ends = brokers.settled_ends(part.events.name)
-    if chosen is not None:
-        ends = chosen.of(ends)
-    events = in_scope(records_below(spark, brokers, part.events.name, ends, archive, scope.starts), scope, part)
-    if chosen is not None and not whole:
-        events = chosen.taken(events, clocked=part.table.expires is not None)
+    events = events_of(spark, brokers, part, scope, archive, chosen, whole=whole)
     return folds.states(events, part, since=since).frame.select("partition", "key", *Part._fields)
 
 

@@ -51,29 +51,22 @@ def compare(
     partition: of a sample's keys, whose rows are looked for on the first pages of the lists that have them. Later
     events than these are not looked at, so the service may go on. Raises ServiceUnavailable.
     """
-    return asyncio.run(_compare(url, path, table, rows, events, partition))
 
+    async def compared() -> Compared:
+        counts, wrong = Counter[str](), dict[bytes, str]()
+        async with worker_at(url, table.table.name, path) as worker:
+            pasts = _Pasts(worker, table, counts)
 
-async def _compare(
-    url: str,
-    path: str | None,
-    table: FoldedTable,
-    rows: Mapping[bytes, bytes],
-    events: Mapping[bytes, Sequence[Record]],
-    partition: int | None,
-) -> Compared:
-    counts, wrong = Counter[str](), dict[bytes, str]()
-    async with worker_at(url, table.table.name, path) as worker:
-        pasts = _Pasts(worker, table, counts)
+            async def past(key: bytes) -> None:
+                if why := await pasts.difference(key, events[key]):
+                    wrong[key] = why
 
-        async def past(key: bytes) -> None:
-            if why := await pasts.difference(key, events[key]):
-                wrong[key] = why
+            if isinstance(table.pure, Decider):
+                await at_once(past, events)
+            wrong |= await _Lists(worker, table, partition, counts).unlisted(rows)
+        return Compared(wrong, counts)
 
-        if isinstance(table.pure, Decider):
-            await at_once(past, events)
-        wrong |= await _Lists(worker, table, partition, counts).unlisted(rows)
-    return Compared(wrong, counts)
+    return asyncio.run(compared())
 
 
 class _Pasts:
