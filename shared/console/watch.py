@@ -30,7 +30,7 @@ T = TypeVar("T")
 Workers = Callable[[], Mapping[str, Sequence[str]]]
 """The URLs of workers that run now, by service, as far as they are known."""
 
-EVERY_S = 0.5
+EVERY_S = 0.35
 _LISTED_EVERY_S = 1.0  # a worker asks all others for that
 _EXAMINED_EVERY_S = 15.0  # the doctor, and who looks for versions, ask every broker for much
 _ANSWER_S = peers.ANSWER_S + 2.0  # for so long a worker waits for a member that is frozen

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -119,18 +120,27 @@ def feed(served: FastAPI) -> Feed:
     return found
 
 
-@pytest.fixture(scope="session")
-def console(served: FastAPI) -> Iterator[str]:
+@contextmanager
+def serving(served: FastAPI) -> Iterator[str]:
     """Its URL."""
     port = free_port()
     config = uvicorn.Config(served, port=port, log_config=None, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
-    serving = threading.Thread(target=server.run)
-    serving.start()
-    eventually(lambda: server.started)
-    yield url_at(port)
-    server.should_exit = True
-    serving.join()
+    running = threading.Thread(target=server.run)
+    running.start()
+    try:
+        eventually(lambda: server.started)
+        yield url_at(port)
+    finally:
+        server.should_exit = True
+        running.join()
+
+
+@pytest.fixture(scope="session")
+def console(served: FastAPI) -> Iterator[str]:
+    """Its URL."""
+    with serving(served) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

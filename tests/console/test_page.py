@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import httpx
@@ -11,15 +12,19 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from shared.console import watch
-from shared.console.app import Order
+from shared.console.app import Order, create_console
 from shared.console.feed import Feed
+from shared.console.picture import Declared, Picture, ServicePartition, Shown
+from shared.console.watch import Watcher
 from shared.dev.doctor import diagnose
 from shared.dev.stack import Stack
+from shared.http.cluster import Member, Standby
 from shared.kafka.access import client_config
 from shared.operations.provision import set_config
+from shared.stories.tail import Newest
 from tests.accounts.topology import EVENTS, TOPOLOGY
 from tests.console.browser import Page, Screen
-from tests.console.conftest import Controls, Runs, check_everybody_can_use, opened
+from tests.console.conftest import Controls, Runs, check_everybody_can_use, opened, serving
 from tests.console.pictures import SCREENS, take
 from tests.waiting import eventually
 
@@ -197,6 +202,43 @@ def test_axe_finds_nothing_and_nothing_sticks_out(page: Page, console: str, scre
     opened(page, console, screen)
     eventually(lambda: page.text(".doctor small"))
     check_everybody_can_use(page)
+
+
+class _Large(Watcher):
+    """What a hundred partitions of twenty workers look like."""
+
+    def __init__(self) -> None:
+        super().__init__([], dict, dict, Newest)
+
+    async def look(self) -> bytes:
+        urls = [f"http://worker-{number}:80" for number in range(20)]
+        places = [
+            ServicePartition(
+                partition=partition,
+                owner=urls[partition % 20],
+                restored=True,
+                to_restore=0,
+                left_s=None,
+                lag_records=partition * 10_000,
+                lag_seconds=float(partition),
+                standbys=[Standby(url=urls[(partition + 1) % 20], lag_records=0, lag_seconds=None)],
+            )
+            for partition in range(100)
+        ]
+        large = Declared(name="large", group="large", version=1, partitions=100, reads=("t",), sends=())
+        members = [Member(url=url, reachable=True, handled=1, parked=0) for url in urls]
+        shown = Shown(declared=large, url=urls[0], members=members, places=places)
+        return Picture(at=time.time(), services=[shown], newest=Newest()).model_dump_json().encode()
+
+
+def test_a_hundred_partitions_of_twenty_workers_have_room(page: Page) -> None:
+    with serving(create_console(_Large())) as url:
+        opened(page, url)
+        expected = {partition: f"http://worker-{partition % 20}:80" for partition in range(100)}
+        eventually(lambda: owners_seen(page), lambda owners: owners == expected)
+        assert page.run("document.querySelectorAll('tr[data-worker] td.standby').length") == 100
+        check_everybody_can_use(page)
+        page.open("about:blank")  # so that the server can end
 
 
 def test_everything_can_be_reached_by_keyboard(page: Page, console: str) -> None:
