@@ -1,7 +1,7 @@
 """One broker and two workers of the tests' own accounts, started by the first test that needs them, for all the rest.
 
-A whole run is three processes, each with one folder of tests at a time; each starts its own broker and workers. As most
-tests wait, two would leave two cores idle for a quarter of the time.
+A whole run is four processes, each with one folder of tests at a time; each starts its own broker and workers. As most
+tests wait, three would leave two cores idle for a third of the time.
 """
 
 import logging
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import structlog
 from pydantic import SecretStr
@@ -25,6 +26,8 @@ from tests.accounts.service import SERVICE
 from tests.accounts.topology import TOPOLOGY
 from tests.faults.run import SEEN, choose_seed, listed
 
+hypothesis.settings.register_profile("tests", deadline=None)  # of one example: it would fail because of the machine
+hypothesis.settings.load_profile("tests")
 pytest_plugins = ["tests.summary"]
 pytest.register_assert_rewrite("tests.shop.books")
 

@@ -172,6 +172,19 @@ def going(command: str, environment: dict[str, str], log: Path) -> Iterator[None
             process.wait(30)
 
 
+@pytest.mark.long  # in short, the finding, in tests/unit/doctor
+def test_a_worker_that_is_in_the_group_and_silent_is_named_and_started(stack: Stack) -> None:
+    patient = patient_of(stack)
+    patient.await_health()
+    _, silent = stack.workers
+    silent.pause()
+    finding = patient.await_finding("worker.silent")
+    assert finding.cure.startswith(f"start {silent.url} again")
+    silent.kill()
+    silent.start()
+    patient.await_health()
+
+
 @pytest.mark.long  # in short, the findings, in tests/unit/doctor
 @pytest.mark.slow
 def test_a_service_without_workers_and_one_without_standbys_get_a_worker(stack: Stack, tmp_path: Path) -> None:

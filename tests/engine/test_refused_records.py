@@ -16,7 +16,9 @@ from shared.topology.topics import Topic
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.api.client import Answer, Client
 from tests.conftest import accounts_stack, variant_of_accounts
+from tests.doctor.patient import FOUND_S, Patient
 from tests.engine.parked import ask, await_letter
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
 
@@ -37,6 +39,19 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture
 def client(stack: Stack) -> Client:
     return Client(stack.urls("accounts")[0])
+
+
+@pytest.mark.long  # in short, the finding, in tests/unit/doctor
+def test_the_doctor_sees_it_grow_and_gives_it_room(stack: Stack, client: Client) -> None:
+    """First, as a worker tells the largest row that it has written."""
+    patient = Patient(stack.settings, [TOPOLOGY], {TOPOLOGY.service: stack.urls(TOPOLOGY.service)})
+    account = _account(client)
+    with _limited(stack, ROWS, 2**20):
+        assert _charge(client, account, A_THIRD).status == 201
+        for each in eventually(lambda: patient.findings("row.large"), lambda found: len(found) == 2, FOUND_S):
+            patient.treat(each)  # of the row, and of its history
+        patient.await_health("row.large")
+        assert [_charge(client, account, A_THIRD).status for _ in range(2)] == [201, 201]
 
 
 def test_a_row_that_grows_too_large_stops_only_the_command_that_makes_it_so(stack: Stack, client: Client) -> None:

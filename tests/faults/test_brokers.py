@@ -76,6 +76,7 @@ def test_the_workers_connections_are_slow(cut: Cut, seed: int) -> None:
         scenario.load_for(SOME)
 
 
+@pytest.mark.long  # in short, brokers that are away, in tests/kafka, and kills of workers, beside this
 def test_one_of_three_is_killed_and_comes_back(cluster: Stack, seed: int) -> None:
     with Scenario(cluster, seed) as scenario:
         scenario.load_for(SOME)

@@ -76,6 +76,7 @@ def test_frozen_past_the_session_and_back(pair: Stack, seed: int) -> None:
         scenario.load_for(SOME)
 
 
+@pytest.mark.long  # in short, the simulation, and a kill at each of these steps
 @pytest.mark.parametrize(
     "step",
     [

@@ -540,6 +540,7 @@ type = "account.opened"
 """
 
 
+@pytest.mark.long  # in short, a dry run looks up, and rows become events once
 def test_a_row_is_looked_up_in_another_file_and_what_a_run_left_that_died_is_completed_by_any(
     spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,6 +118,7 @@ HISTORY = [
 ]
 
 
+@pytest.mark.long  # in short, the same folds without brokers, above
 def test_spark_finds_the_rows_of_each_partition_and_makes_the_same_again(
     spark: Any, bootstrap: str, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ forbidden_modules = ["urllib"]
 """
 
 
+@pytest.mark.long  # in short, each file by itself, in tests/unit/dev
 @pytest.mark.slow
 def test_a_team_adds_commands_packages_and_rules_without_an_edit_of_the_templates_files(checkout: Checkout) -> None:
     record = checkout.root / FILE

@@ -159,6 +159,7 @@ def test_a_dry_run_says_everything_and_changes_nothing(market: Market, sold: str
     assert not [line for line in lines if re.search(r"commands|items", line)]
 
 
+@pytest.mark.long  # in short, tests/kafka/test_reprocess.py
 @pytest.mark.parametrize(
     "here",
     [pytest.param(True, id="stores-here"), pytest.param(False, id="stores-elsewhere", marks=pytest.mark.long)],

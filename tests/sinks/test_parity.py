@@ -86,6 +86,7 @@ def test_what_somebody_changed_is_told_beside_a_sink_at_work(
     assert checked(ACCOUNTS, url, log) == Differences(len(wanted) + 1, sorted([(gone,), (changed,), ("nobody",)]))
 
 
+@pytest.mark.long  # in short, what somebody changed is told
 def test_json_is_compared_and_other_code_is_told(url: str, log: Log, bootstrap: str) -> None:
     log.write(100)
     versions = count()
