@@ -76,8 +76,9 @@ def new_project(root: Path, folder: Path, name: str) -> str:
 def begin(root: Path, name: str) -> None:
     """Makes a checkout of the template a project with no service. `upgrade` does it again in other releases."""
     carry_out(planned(root))
+    of_it = [root / each for each in _ITS_TESTS]
     example = [root / "services" / _EXAMPLE, root / "tests" / "unit" / _EXAMPLE]
-    _remove([*tests_of(root, example), *(root / each for each in _ITS_TESTS)])
+    _remove([*of_it, *tests_of(root, [*example, *of_it])])
     forget(root, _EXAMPLE)
     (root / "README.md").write_text(_README.format(name=name))
     for file in _COMPOSED:

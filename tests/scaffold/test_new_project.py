@@ -49,6 +49,8 @@ def test_a_new_project_is_empty_and_gets_services(
     assert [path for path, text in texts.items() if path not in kept and gone.search(text)] == []
     imports = re.compile(r"^(?:from|import) services\.", re.MULTILINE)  # also those of a module that a test writes
     assert [path for path, text in texts.items() if path.startswith("tests/") and imports.search(text)] == []
+    used = {each for text in texts.values() for each in re.findall(r"^from (tests\.[\w.]+) import", text, re.MULTILINE)}
+    assert [each for each in used if not [*ours.root.glob(each.replace(".", "/") + "*")]] == []
 
     names = re.findall(r"^name: (\S+)$", "".join(map(Path.read_text, ours.root.glob("*compose*.yml"))), re.MULTILINE)
     assert sorted(name.partition("ticket-office")[2] for name in names) == ["", "-cluster", "-secure"]
