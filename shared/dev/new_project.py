@@ -44,6 +44,8 @@ python3 dev.py test
 | [operations](docs/operations.md), [deployment](docs/deployment.md) | what runs where, and what to do when |
 | [contributing](docs/contributing.md) | how code, tests and pages are written here |
 | [upgrading](docs/upgrading.md) | what is yours, and how fixes of the template reach you |
+
+Pages have `accounts` as their example, which are the [tests' own](tests/accounts); say a service of yours in their place.
 """
 
 
