@@ -80,6 +80,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(TESTS).as_posix().startswith(LONG):
             item.add_marker(pytest.mark.long)
+        if "stack" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.broker)
     items.sort(key=lambda item: _rank(_scope_of(item.nodeid)))
 
 
