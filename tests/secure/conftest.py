@@ -112,6 +112,24 @@ def by_token(certificate: Path, issuer: DevIssuer) -> Listener:
     return Listener(certificate, "OAUTHBEARER", login, options)
 
 
+def listeners_of(certificate: Path, issuer: DevIssuer) -> dict[str, Listener]:
+    """One for each mechanism."""
+    names = (*services(), "mirror")
+    users = "".join(f" user_{name}={json.dumps(password_of(name), ensure_ascii=False)}" for name in names)
+    return {
+        "SECURE": Listener(certificate),
+        "SECURE256": Listener(certificate, "SCRAM-SHA-256"),
+        "PLAIN": Listener(certificate, "PLAIN", LOGIN.format(module="plain.PlainLoginModule", options=users)),
+        "TOKENS": by_token(certificate, issuer),
+    }
+
+
+def allowed(issuer: DevIssuer) -> list[str]:
+    """Flags of a broker that checks tokens."""
+    keys = {"urls": issuer.key_set.as_uri(), "files": issuer.key_set}  # Kafka asks for both
+    return [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{kind}={value}" for kind, value in keys.items()]
+
+
 def allow_everything(name: str, bootstrap: str) -> None:
     """To a principal for operators. bootstrap: where the open listener is."""
     create_principals({name: password_of(name)}, bootstrap)
@@ -143,19 +161,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     certificate, expired = root / "broker.pem", root / "expired.pem"
     certificate.write_bytes(authority.issue([HOST]))
     expired.write_bytes(authority.issue([HOST], valid=timedelta(days=-1)))
-    users = "".join(f" user_{name}={json.dumps(password_of(name), ensure_ascii=False)}" for name in services())
-    listeners = {
-        "SECURE": Listener(certificate),
-        "SECURE256": Listener(certificate, "SCRAM-SHA-256"),
-        "PLAIN": Listener(certificate, "PLAIN", LOGIN.format(module="plain.PlainLoginModule", options=users)),
-        "TOKENS": by_token(certificate, issuer),
-        "EXPIRED": Listener(expired),
-    }
+    listeners = {**listeners_of(certificate, issuer), "EXPIRED": Listener(expired)}
     (root / "ca.pem").write_bytes(authority.certificate)
     (root / "wrong.pem").write_bytes(Authority("somebody-else").certificate)
-    keys = {"urls": issuer.key_set.as_uri(), "files": issuer.key_set}  # Kafka asks for both
-    allowed = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.{kind}={value}" for kind, value in keys.items()]
-    with token_endpoint(issuer, password_of) as tokens, SecuredKafka(root, listeners, allowed) as kafka:
+    with token_endpoint(issuer, password_of) as tokens, SecuredKafka(root, listeners, allowed(issuer)) as kafka:
         provision([each.topology for each in services().values()], Settings(bootstrap=kafka.bootstrap))
         grant([*services().values()], kafka.bootstrap)
         passwords = {name: password_of(name) for name in services()}
@@ -163,7 +172,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             create_principals(passwords, kafka.bootstrap, mechanism)
         yield Secured(
             kafka.address("SECURE"),
-            {listener.mechanism: kafka.address(name) for name, listener in listeners.items() if name != "EXPIRED"},
+            {listener.mechanism: kafka.address(name) for name, listener in listeners_of(certificate, issuer).items()},
             tokens,
             kafka.bootstrap,
             kafka.address("EXPIRED"),

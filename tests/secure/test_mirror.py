@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from shared.dev.issuer import DevIssuer
 from shared.operations.mirror import Mirror, mirror_properties, signed_in
-from tests.secure.conftest import Listener, Secured, SecuredKafka, allow_everything
+from shared.runtime.settings import Mechanism
+from tests.secure.conftest import Secured, SecuredKafka, allow_everything, allowed, listeners_of
 from tests.waiting import eventually
 
 TOPIC = "accounts.dead.v1"
@@ -21,21 +23,33 @@ pytestmark = [pytest.mark.broker, pytest.mark.long]
 
 @pytest.fixture
 def second(secured: Secured, tmp_path: Path) -> Iterator[SecuredKafka]:
-    certificate = secured.ca.with_name("broker.pem")
-    with SecuredKafka(tmp_path / "second", {"SECURE": Listener(certificate)}) as kafka:
+    root = secured.ca.parent
+    issuer = DevIssuer(root / "issuer")
+    with SecuredKafka(tmp_path / "second", listeners_of(root / "broker.pem", issuer), allowed(issuer)) as kafka:
         yield kafka
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "listener"), [("SCRAM-SHA-512", "SECURE"), ("PLAIN", "PLAIN"), ("OAUTHBEARER", "TOKENS")]
+)
 def test_a_mirror_signs_in_to_both_clusters(
-    secured: Secured, second: SecuredKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mechanism: Mechanism,
+    listener: str,
+    secured: Secured,
+    second: SecuredKafka,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for bootstrap in (secured.operators, second.bootstrap):
         allow_everything("mirror", bootstrap)
     producer = Producer({"bootstrap.servers": secured.operators})
     producer.produce(TOPIC, b"mirrored", b"a-1", 0)
     assert producer.flush(30) == 0
-    monkeypatch.setattr("shared.kafka.access._principal", lambda: secured.principal("mirror"))
-    properties = mirror_properties([TOPIC], secured.bootstrap, second.address("SECURE"), 1)
+    principal = secured.principal("mirror")._replace(
+        mechanism=mechanism, token_url=secured.tokens if mechanism == "OAUTHBEARER" else None
+    )
+    monkeypatch.setattr("shared.kafka.access._principal", lambda: principal)
+    properties = mirror_properties([TOPIC], secured.addresses[mechanism], second.address(listener), 1)
     with Mirror(signed_in(properties), tmp_path / "mirror"):
         eventually(lambda: values_of(second.bootstrap), lambda found: b"mirrored" in found, 180)
 
