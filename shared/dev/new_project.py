@@ -45,7 +45,7 @@ python3 dev.py test
 | [contributing](docs/contributing.md) | how code, tests and pages are written here |
 | [upgrading](docs/upgrading.md) | what is yours, and how fixes of the template reach you |
 
-Pages have `accounts` as their example, which are the [tests' own](tests/accounts); say a service of yours in their place.
+The example of most pages is `accounts`, as in the [tests' own](tests/accounts); say a service of yours in its place.
 """
 
 
