@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import signal
@@ -10,12 +9,11 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
 
-from shared.effects.webhook import signature
+from tests.effects.partner import Partner
 from tests.scaffold.checkout import ROOT, Checkout
 from tests.scaffold.pages import program_of, steps
 from tests.waiting import eventually
@@ -23,30 +21,6 @@ from tests.waiting import eventually
 PAGE = (ROOT / "docs" / "outside.md").read_text()
 ADDRESS, PARTNER = "http://127.0.0.1:31234", "https://partner.example.com/hook"
 STAYS = "until Ctrl-C"
-
-
-class Partner(HTTPServer):
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Called)
-        self.calls: list[tuple[str, str]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/hook"
-
-
-class _Called(BaseHTTPRequestHandler):
-    server: Partner
-
-    def do_POST(self) -> None:
-        body, id_ = self.rfile.read(int(self.headers["Content-Length"])).decode(), self.headers["webhook-id"]
-        signed = signature(os.environ["NOTICES_PARTNER_SECRET"], id_, int(self.headers["webhook-timestamp"]), body)
-        self.send_response(204 if signed == self.headers["webhook-signature"] else 401)
-        self.end_headers()
-        self.server.calls.append((id_, body))
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture
