@@ -15,7 +15,7 @@ from shared.kafka.brokers import Brokers
 from shared.privacy.sealing import sealer
 from shared.runtime.declared import declared, declared_by
 from shared.runtime.settings import Settings, load_settings
-from shared.sinks.database import Database, Differences, Fenced, Positions
+from shared.sinks.database import Database, DatabaseUnavailable, Differences, Fenced, Positions
 from shared.sinks.parity import check
 from shared.sinks.process import database_of, run
 from shared.sinks.sink import Sink
@@ -43,7 +43,7 @@ def sink_cli(join_up: Joins) -> typer.Typer:
 
     @cli.command()
     def status(service: Service) -> None:
-        """Show who fills each table, how many offsets it is behind, and which version the view shows."""
+        """Show who fills each table, how many offsets it is behind, which version the view shows, and why one waits."""
         topology, sinks = _declared(service)
         join_up()
         settings = load_settings()
@@ -116,8 +116,12 @@ def _told(database: Database, brokers: Brokers, sink: Sink, topology: Topology) 
         found = database.state(sink)
     except Fenced as unknown:
         return str(unknown)
+    except DatabaseUnavailable as away:
+        return f"the database gives no answer: {away}"
     behind = _behind(brokers.settled_ends(sink.source.topic_in(topology)), found.positions)
-    return f"{behind} offsets behind, filled by {found.lease.owner or 'nobody'}{', shown' if found.shown else ''}"
+    waits = f"; waits: {found.waits}" if found.waits else ""
+    owner, shown = found.lease.owner or "nobody", ", shown" if found.shown else ""
+    return f"{behind} offsets behind, filled by {owner}{shown}{waits}"
 
 
 def _await_all(database: Database, brokers: Brokers, sink: Sink, topic: str) -> None:

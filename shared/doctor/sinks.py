@@ -86,6 +86,7 @@ def _filled(
         owner=at.state.lease.owner if lives else "",
         unread=sum(end - first for first, end in at.unread.values()),
         waits_s=max((now - each for each in begun), default=0.0),
+        reason=at.state.waits,
     )
 
 
@@ -100,6 +101,15 @@ def check_sinks(seen: Snapshot) -> Iterator[Finding]:
                 each.problem,
                 "its tables stay as they are, and how far they are is not known",
                 "start it, or correct ONEFOLD_SINK_DATABASE",
+            )
+        elif each.reason and each.unread:
+            yield Finding(
+                Severity.WARNING,
+                "sink.waits",
+                f"{each.table} of {each.service} waits",
+                f"{waits}; {each.reason}",
+                "whoever reads that database sees what was",
+                "resolve that, and it goes on by itself; if its process is gone, start it again",
             )
         elif not each.owner and each.unread and each.waits_s >= _LATE_S:
             yield Finding(

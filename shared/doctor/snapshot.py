@@ -36,7 +36,8 @@ class Validity(NamedTuple):
 
 class Filled(NamedTuple):
     """A table that a sink fills. owner: who does, if that process lives. unread: offsets. waits_s: how long the oldest
-    of them has. stands: whether nothing was written within a second, if anybody looked. problem: why nothing is known.
+    of them has. stands: whether nothing was written within a second, if anybody looked. reason: why it waits, as it has
+    said itself. problem: why nothing is known.
     """
 
     service: str
@@ -45,6 +46,7 @@ class Filled(NamedTuple):
     unread: int = 0
     waits_s: float = 0.0
     stands: bool = False
+    reason: str = ""
     problem: str = ""
 
 

@@ -61,6 +61,7 @@ _SINKS = Table(
     Column("beat", BigInteger, nullable=False),
     Column("owner", String(255), nullable=False),
     Column("written_ms", BigInteger),
+    Column("waits", Text),
 )
 _POSITIONS = Table(
     "onefold_sink_positions",
@@ -121,13 +122,17 @@ class Claim(NamedTuple):
 
 
 class SinkState(NamedTuple):
-    """What the database says of one version of a sink. shown: whether the view shows it."""
+    """What the database says of one version of a sink. shown: whether the view shows it.
+
+    waits: why nothing more is written, as far as the process that waits could say so in the database; else empty.
+    """
 
     lease: Lease
     topic: str
     topic_id: str
     positions: Positions
     shown: bool
+    waits: str
 
 
 class Differences(NamedTuple):
@@ -156,8 +161,10 @@ class Database:
         with self._transaction() as connection:
             self._merge.lock(connection)
             _OF_ONEFOLD.create_all(connection)
-            if "written_ms" not in {each["name"] for each in inspect(connection).get_columns(_SINKS.name)}:
-                connection.execute(text(f"ALTER TABLE {_SINKS.name} ADD COLUMN written_ms BIGINT"))  # of before
+            known_columns = {each["name"] for each in inspect(connection).get_columns(_SINKS.name)}
+            for column, type_ in (("written_ms", "BIGINT"), ("waits", "TEXT")):
+                if column not in known_columns:
+                    connection.execute(text(f"ALTER TABLE {_SINKS.name} ADD COLUMN {column} {type_}"))  # of before
             if not inspect(connection).has_table(name):  # it may have been dropped: then no position vouches for rows
                 for each in (_SINKS, _POSITIONS):
                     connection.execute(each.delete().where(each.c.name == name))
@@ -206,6 +213,11 @@ class Database:
                 _advance(connection, sink, partition, position)
             self._merge.merge(connection, sink, changed)
 
+    def tell(self, sink: Sink, waits: str) -> None:
+        """Says why nothing is written, until something is."""
+        with self._transaction() as connection:
+            connection.execute(update(_SINKS).where(_SINKS.c.name == sink.table.name).values(waits=waits))
+
     def written_ms(self, sink: Sink) -> int | None:
         """When it was last written, or could have been, since the epoch; None if it never was, or by an older release.
 
@@ -232,7 +244,8 @@ class Database:
         with self._transaction() as connection:
             lease = _lease(connection, sink)
             known, positions = connection.execute(_origin(sink)).one(), _positions(connection, sink)
-            return SinkState(lease, known.topic, known.topic_id, positions, _is_shown(connection, sink))
+            waits = connection.scalar(select(_SINKS.c.waits).where(_SINKS.c.name == sink.table.name)) or ""
+            return SinkState(lease, known.topic, known.topic_id, positions, _is_shown(connection, sink), waits)
 
     def differences(self, sink: Sink, changes: Iterable[Changed], since: Callable[[Positions], Changed]) -> Differences:
         """Compares the table with what these changes make, in a temporary table of the database.
@@ -314,7 +327,7 @@ def _positions(connection: Connection, sink: Sink) -> dict[int, int]:
 def _fence(connection: Connection, sink: Sink, epoch: int, before: Positions) -> None:
     """Also where nothing moves: a database that was restored may have the same epoch, and miss rows."""
     mine = and_(_SINKS.c.name == sink.table.name, _SINKS.c.epoch == epoch)
-    values = {"beat": _SINKS.c.beat + 1, "written_ms": round(time.time() * 1000)}
+    values = {"beat": _SINKS.c.beat + 1, "written_ms": round(time.time() * 1000), "waits": None}
     if connection.execute(update(_SINKS).where(mine).values(values)).rowcount != 1:
         raise Fenced(f"{sink.table.name} is filled by another process, or was restored, since epoch {epoch}")
     found = _positions(connection, sink)  # behind the lock that the update has taken

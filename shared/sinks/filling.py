@@ -90,13 +90,13 @@ class Filling:
             except RowRefused:
                 continue  # with fewer rows at once, until one record is left
             except Exception as error:  # also a bug: other sinks go on
-                self._tell(error)
+                await self._tell(error)
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
 
-    def _tell(self, error: Exception) -> None:
-        """Once, not every few seconds for hours; without the text of what was not raised on purpose, which may quote
-        personal values.
+    async def _tell(self, error: Exception) -> None:
+        """In the log once, not every few seconds for hours, and in the database if that is possible; without the text
+        of what was not raised on purpose, which may quote personal values.
         """
         expected = isinstance(error, (OnefoldError, OffsetGone, ReadRefused))
         reason = str(error) if expected else type(error).__name__
@@ -104,6 +104,8 @@ class Filling:
             frames = [] if expected and type(error) is not BadRow else _frames(error.__cause__ or error)
             log.error("a sink waits", sink=self._sink.table.name, reason=reason, frames=frames)
         self._told.add(reason)
+        with suppress(OnefoldError):
+            await self._ask(self._database.tell, self._sink, reason)
 
     async def _fill(self, sealer: Sealer | None) -> None:
         await self._ask(self._prepare)

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 from typer.testing import CliRunner, Result
 
 from shared.dev import sinks
 from shared.dev.cli import cli
+from shared.dev.postgres import Postgres
 from shared.dev.stages import StageFailed
 from shared.runtime.declared import declared
 from shared.runtime.settings import Settings, SettingsError
@@ -70,6 +71,33 @@ def test_a_table_is_filled_looked_at_and_shown(
     assert "offsets behind" in str(behind)
     events = [json.loads(line)["event"] for line in process.said().splitlines() if line.startswith("{")]
     assert "a sink is filled" in events
+
+
+@pytest.mark.parametrize(("user", "reason"), [("nobody", 'role "nobody" does not exist'), ("", "Connection refused")])
+def test_a_database_that_refuses_the_login_or_is_away_is_told_in_the_status(
+    user: str, reason: str, postgres: Postgres
+) -> None:
+    there = make_url(postgres.url)
+    url = there.set(username=user) if user else there.set(host="127.0.0.1", port=1)
+    password = "a-secret"
+    given = url.set(password=password).render_as_string(hide_password=False)
+    environment = Settings(bootstrap="127.0.0.1:1", sink_database=SecretStr(given)).environment()
+    answer = CliRunner().invoke(cli, ["sink", "status", "accounts"], env=environment).output
+    assert answer.startswith("accounts_v1  the database gives no answer: ")
+    assert reason in answer
+    assert password not in answer
+
+
+def test_a_sink_that_waits_says_why_in_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path / 'sinks.sqlite3'}"
+    (waiting,) = declared("services.accounts", "sinks", "SINKS")
+    with closing(Database(url)) as database:
+        database.prepare(waiting, Origin("a-topic", "an-id", {0: 0}))
+        database.tell(waiting, "DiskFull: no space")
+    monkeypatch.setattr(sinks, "Brokers", lambda _: Busy(lambda end: None))
+    environment = Settings(bootstrap="127.0.0.1:1", sink_database=SecretStr(url)).environment()
+    answer = CliRunner().invoke(cli, ["sink", "status", "accounts"], env=environment).output
+    assert answer == "accounts_v1  10 offsets behind, filled by nobody, shown; waits: DiskFull: no space\n"
 
 
 class Busy:

@@ -173,13 +173,12 @@ def test_versions_are_filled_side_by_side_and_swapped_back_and_forth(database: D
         assert [database.state(each).shown for each in (first, second)] == [sink is first, sink is second]
 
 
-def test_a_database_of_before_knows_when_it_was_written_from_the_next_batch_on(
-    database: Database, reader: Engine
-) -> None:
+def test_a_database_of_before_has_its_new_columns_with_the_next_claim(database: Database, reader: Engine) -> None:
     sink = accounts_sink()
     claimed(database, sink)
     with reader.begin() as connection:
-        connection.execute(text("ALTER TABLE onefold_sinks DROP COLUMN written_ms"))
+        for column in ("written_ms", "waits"):
+            connection.execute(text(f"ALTER TABLE onefold_sinks DROP COLUMN {column}"))
     claim = claimed(database, sink)
     assert database.written_ms(sink) is None
     database.write(sink, claim.epoch, claim.positions, {0: 7}, ANN)

@@ -1,7 +1,10 @@
-"""The doctor knows a sink whose process is gone, and its cure starts another."""
+"""The doctor knows a sink whose process is gone, and its cure starts another; and one that waits, with the reason."""
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,3 +41,18 @@ def test_a_sink_that_was_killed_is_told_and_started(log: Log, bootstrap: str, tm
     assert (first.code, first.cure) == ("sink.stands", "python3 dev.py sink run accounts")
     with going(first.cure, patient.environment, tmp_path / "cure.log"):
         eventually(found, lambda left: left == [], MENDED_S)
+        with refusing(tmp_path / "sinks.sqlite3"):
+            log.write(10)
+            (waits,) = eventually(found, deadline_s=FOUND_S)
+            assert waits.code == "sink.waits"
+            assert "the database refuses it: IntegrityError" in waits.evidence
+        eventually(found, lambda left: left == [], MENDED_S)
+
+
+@contextmanager
+def refusing(file: Path) -> Iterator[None]:
+    """The database takes no row meanwhile."""
+    with closing(sqlite3.connect(file, timeout=30.0)) as database:
+        database.execute("CREATE TRIGGER no BEFORE INSERT ON accounts_v1 BEGIN SELECT RAISE(ABORT, 'no'); END")
+        yield
+        database.execute("DROP TRIGGER no")

@@ -150,9 +150,9 @@ def test_a_bad_record_is_told_once_and_tried_more_and_more_rarely(
     memory.records[0].append(("bob", None))
     said = filled(url, lambda: len(paused) > 8, charges_sink())
     assert paused[:8] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
-    assert waits(said) == [
-        f"{EVENTS.name}/0@1: it can't be read: no value; fix: correct the sink charges, and start it again"
-    ]
+    reason = f"{EVENTS.name}/0@1: it can't be read: no value; fix: correct the sink charges, and start it again"
+    assert waits(said) == [reason]
+    assert told(url, charges_sink()) == reason
     assert [each["event"] for each in said] == ["a sink is filled", "a sink waits"]
     assert found(charges_sink(), url).keys() >= {("ann", 1), ("other-1", 1)}
 
@@ -207,6 +207,12 @@ def test_a_row_that_no_database_can_have_stops_its_sink_alone(
     assert "secret" not in str(said)
     assert found(charges_sink(), url).keys() >= {("ann", 1)}
     assert found(sink, url) == {}
+
+
+def told(url: str, sink: Sink) -> str:
+    """Why it waits, as `sink status` and the doctor read it."""
+    with closing(Database(url)) as database:
+        return database.state(sink).waits
 
 
 def is_filled(url: str, sink: Sink, position: int) -> bool:
@@ -304,25 +310,27 @@ def test_a_database_that_is_full_or_slow_is_waited_for_and_then_has_everything(
     memory: Memory,
     paused: list[float],
 ) -> None:
-    """How far the sink is can be asked meanwhile, and a sink of another table goes on."""
+    """How far the sink is, and why, can be asked meanwhile, and a sink of another table goes on."""
     memory.meanwhile = lambda tries: None
     memory.charge("ann", 5)
     others = charges_sink()
     filled(url, lambda: is_filled(url, NONE_MORE, 1) and is_filled(url, others, 1), NONE_MORE, others)
     for number in range(2, 3_000):
         memory.charge("ann", number * 5)
-    is_lasting, end = [trouble(url)], len(memory.records[0])
+    is_lasting, end, seen = [trouble(url)], len(memory.records[0]), set[str]()
 
     def end_it(tries: int) -> None:
         others_went_on = is_filled(url, others, end) or url.startswith("sqlite")
         if is_lasting and tries > 2 and others_went_on and is_filled(url, NONE_MORE, 1):
+            seen.add(told(url, NONE_MORE))
             is_lasting.pop()()
 
     memory.meanwhile = end_it
     soon = "" if url.startswith("sqlite") else "?options=-c%20lock_timeout%3D200"
     both = NONE_MORE, others
     said = filled(f"{url}{soon}", lambda: all(is_filled(url, each, end) for each in both), *both)
-    assert {*waits(said)} == {reason}
+    assert {*waits(said)} == seen == {reason}
+    assert told(url, NONE_MORE) == ""
     assert "things_v1" in {each["sink"] for each in said if each["event"] == "a sink goes on"}
     assert len(found(NONE_MORE, url)) == end
 
@@ -391,6 +399,7 @@ def test_a_sink_that_may_have_missed_deletions_is_refused(
     assert waits(filled(url, lambda: ("bob",) in found(sink, url), sink)) == []
     memory.records[0].append(("ann", row))
     (reason,) = waits(filled(url, lambda: len(paused) > 2, sink))
+    assert reason == told(url, sink)
     assert reason.startswith("accounts_v1 was last written on ")
     assert reason.endswith("some may have stayed; fix: raise `version` of the sink")
     assert is_filled(url, sink, 1)

@@ -17,6 +17,7 @@ TABLE = ("accounts", "accounts_v1")
     ("filled", "code", "cure"),
     [
         (Filled(*TABLE, unread=5, waits_s=4.0), "sink.stands", "python3 dev.py sink run accounts"),
+        (Filled(*TABLE, unread=5, waits_s=4.0, reason="it is full"), "sink.waits", "resolve that"),
         (Filled(*TABLE, "one@a:7", 5, 40.0, stands=True), "sink.stuck", "look in the log of one@a:7"),
         (Filled("accounts", "", problem="refused"), "sink.database", "start it"),
     ],
