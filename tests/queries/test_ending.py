@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing, suppress
 from functools import partial
 from itertools import count
+from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import Column, Integer, String
+from sqlalchemy.exc import OperationalError
 
 from shared.dev.stack import Stack
 from shared.dev.worker import faust_command
+from shared.domain import Row
 from shared.kafka.murmur2 import partition_of
-from tests.carts.topology import TOPOLOGY
+from shared.sinks import Change, Delete, RowsOf, Sink, Upsert
+from shared.sinks.database import Database
+from shared.sinks.filling import Filling
+from tests.carts.projections import Fresh
+from tests.carts.topology import FRESH, TOPOLOGY
 from tests.conftest import WORKER_SETTINGS
 from tests.queries.cluster import DEADLINE_S, answered, client
 from tests.queries.conftest import SHORT_SESSION_S
+from tests.sinks.outside import found
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.anyio]
@@ -71,21 +81,28 @@ async def test_carts_that_have_ended_are_gone_everywhere_and_begin_again_after_a
             assert shown == {"cart_id": cart, "items": ["tea"], "sequence": 3}
 
 
+def beside(cart: str) -> str:
+    """Another of its partition."""
+    return next(name for name in (f"beside-{cart}-{number}" for number in range(64)) if shares_partition(name, cart))
+
+
+async def time_passes(http: httpx.AsyncClient, url: str, cart: str) -> None:
+    for number in count():
+        await send(http, url, cart, "items", f"tea-{number}")
+
+
 async def test_what_has_expired_is_gone_from_lists_and_streams_and_its_key_begins_again(carts: Stack) -> None:
     """Ice lasts for a second, by the events of its partition: nothing but a later one ends it."""
     one, other = carts.workers
-    later = next(name for name in (f"late-{number}" for number in range(64)) if shares_partition(name, "icy"))
-
-    async def time_passes(http: httpx.AsyncClient) -> None:
-        for number in count():
-            await send(http, one.url, later, "items", f"tea-{number}")
-
+    later = beside("icy")
     async with client() as http, http.stream("GET", f"{other.url}/changes/fresh?key=icy") as stream:
         lines = stream.aiter_lines()
         await told(lines, "id: ")
         await send(http, one.url, "icy", "items", "ice")
         await told(lines, "event: changed")
-        tasks = [asyncio.ensure_future(each) for each in (told(lines, "event: deleted"), time_passes(http))]
+        tasks = [
+            asyncio.ensure_future(each) for each in (told(lines, "event: deleted"), time_passes(http, one.url, later))
+        ]
         done, (passing,) = await asyncio.wait(tasks, return_when="FIRST_COMPLETED")
         done.pop().result()
         passing.cancel()
@@ -95,6 +112,41 @@ async def test_what_has_expired_is_gone_from_lists_and_streams_and_its_key_begin
         assert "icy" not in {each["cart_id"] for each in listed}
         assert await send(http, one.url, "icy", "items", "tea") == 2, "the aggregate has not ended"
         await told(lines, 'data: {"key":"icy","sequence":1')
+
+
+def fresh_rows(cart: str, row: Row[Fresh] | None) -> list[Change]:
+    return [Upsert({"cart": cart, "items": row.state.items}) if row else Delete({"cart": cart})]
+
+
+async def test_what_has_expired_is_deleted_in_a_database_outside_and_its_key_begins_again_there(
+    carts: Stack, tmp_path: Path
+) -> None:
+    columns = Column("cart", String(50), primary_key=True), Column("items", Integer, nullable=False)
+    sink, url = Sink("fresh", columns, RowsOf(FRESH, Fresh), fresh_rows), f"sqlite:///{tmp_path / 'sinks.sqlite3'}"
+    worker = carts.workers[0].url
+
+    def there() -> object:
+        with suppress(OperationalError):  # before it is begun
+            return found(sink, url).get(("iced",))
+        return None
+
+    async def has(items: int | None) -> None:
+        row = items and ("iced", items)
+        await asyncio.to_thread(eventually, there, lambda found: found == row)
+
+    async with client() as http:
+        await send(http, worker, "iced", "items", "ice")
+        with closing(Database(url)) as database:
+            at_work = Filling(sink, TOPOLOGY, database, carts.bootstrap, "me", SHORT_SESSION_S)
+            filling = asyncio.create_task(at_work.run(None))
+            await has(1)
+            passing = asyncio.create_task(time_passes(http, worker, beside("iced")))
+            await has(None)
+            passing.cancel()
+            await send(http, worker, "iced", "items", "tea")
+            await has(1)
+            filling.cancel()
+            await asyncio.gather(filling, passing, return_exceptions=True)
 
 
 async def told(lines: AsyncIterator[str], begin: str) -> None:
