@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from services.sales.domain.events import Figures
 from services.sales.domain.insights import Insight
 from services.sales.domain.rfm import score
-from services.sales.domain.views import Available, Customer, DaySales, NamedLine, Totals
-from services.sales.topology import AVAILABLE, CUSTOMERS, DAYS, HOURS, INSIGHTS, LINES, SKUS
+from services.sales.domain.views import Available, Customer, DaySales, Item, NamedLine, Totals
+from services.sales.topology import AVAILABLE, CUSTOMERS, DAYS, HOURS, INSIGHTS, ITEMS, LINES, SKUS
 from shared.domain import Day, Instant, Row
 from shared.service import UNESCAPED, Node, PathId, Peers, Queries, Reading, Resource, together
 
@@ -44,6 +44,13 @@ class AvailableView(BaseModel):
     on_hand: int
     owed: int
     to_promise: int
+
+
+class ItemView(BaseModel):
+    """name: as inventory calls it now."""
+
+    sku: str
+    name: str
 
 
 class LineView(BaseModel):
@@ -113,6 +120,10 @@ def available_view(sku: str, row: Row[Available]) -> AvailableView:
     return AvailableView(sku=sku, **row.state.model_dump())
 
 
+def item_view(sku: str, row: Row[Item]) -> ItemView:
+    return ItemView(sku=sku, **row.state.model_dump())
+
+
 def line_view(line: str, row: Row[NamedLine]) -> LineView:
     return LineView(line=line, **row.state.model_dump())
 
@@ -159,6 +170,7 @@ def customer(node: Node, peers: Peers) -> list[APIRouter]:
 routes = together(
     Resource("/sales/skus/{sku}", SKUS, sku_view, sorts=("revenue_cents", "-revenue_cents")),
     Resource("/sales/available/{sku}", AVAILABLE, available_view, filters=("to_promise",)),
+    Resource("/sales/items/{sku}", ITEMS, item_view),
     Resource("/sales/lines/{line}", LINES, line_view, filters=("name",)),
     Resource("/sales/days/{day}", DAYS, day_view, key=DayKey),
     Resource("/sales/hours/{hour}", HOURS, hour_view, key=HourKey),

@@ -27,7 +27,7 @@ from shared.domain.ids import AggregateId
 from shared.http.auth import Authority, OwnRows, caller_of, own_rows
 from shared.http.guard import OwnedRouter
 from shared.http.limits import client_of
-from shared.http.node import Node, Present, as_json, view_sealer
+from shared.http.node import Node, Present, as_json, of_all, view_sealer
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
 from shared.http.refusals import TooMany
@@ -134,7 +134,7 @@ def change_routes(
         ] = None,
     ) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
         key = query.key
-        partitions = range(node.topology.partitions) if key is None else [node.partition(key.encode())]
+        partitions = of_all(node, table) if key is None else [node.partition(key.encode())]
         own = own_rows(request)
         after = _after(last_event_id, node.topology, table, partitions)
         at = partial(format_id, node.topology.changelog(table).name)

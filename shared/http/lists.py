@@ -20,7 +20,7 @@ from pydantic_core import from_json, to_jsonable_python
 from shared.domain.errors import NotReady
 from shared.http.auth import OwnRows, own_rows
 from shared.http.cursors import Seal, decode_cursor, encode_cursor, is_sealed
-from shared.http.node import Node, Present, as_json, positions_of, view_sealer
+from shared.http.node import Node, Present, as_json, of_all, positions_of, view_sealer
 from shared.http.peers import Peers, is_hop
 from shared.http.problems import Problem, not_valid
 from shared.http.scans import Bounds, Scan, SortKey, Wanted
@@ -224,7 +224,7 @@ class Lists:
 
     def _wanted(self, query: ListQuery) -> set[int]:
         every = set(range(self._node.topology.partitions))
-        wanted = set(map(int, query.partitions.split(","))) if query.partitions else every
+        wanted = set(map(int, query.partitions.split(","))) if query.partitions else {*of_all(self._node, self._table)}
         if not wanted <= every:
             raise not_valid("query", "partitions", f"there are partitions 0 to {len(every) - 1}")
         return wanted

@@ -48,6 +48,11 @@ def as_json(view: BaseModel) -> bytes:
     return view.model_dump_json(by_alias=True).encode()
 
 
+def of_all(node: Node, table: Table) -> range:
+    """The partitions that have all rows between them: of a reference table, the first."""
+    return range(1 if table.everywhere else node.topology.partitions)
+
+
 class Node(Protocol):
     """One worker of a service, as its HTTP side sees it: who owns what, and the rows that are here."""
 

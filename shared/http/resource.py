@@ -72,9 +72,6 @@ class Resource(Generic[S]):
 
     def __call__(self, node: Node, peers: Peers) -> list[APIRouter]:
         """Its routers. Raises ValueError, with the fix, for what does not fit together."""
-        if self.table.everywhere:
-            found = f"{self.table.name} is a reference table, and each partition would list all of it"
-            raise self._wrong(found, "serve it where its events are from, or what is joined of it")
         router = self._router(node)
         if "list" not in self.without:
             self._add_list(router, node, peers)

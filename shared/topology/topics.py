@@ -99,12 +99,15 @@ class Table:
     everywhere: bool = False
 
     @classmethod
-    def reference(cls, name: str, source: Topic, *, ends: bool = False) -> Table:
-        """A small view of which each partition has all rows, for others to join by any field.
+    def reference(
+        cls, name: str, source: Topic, *, indexes: tuple[str | tuple[str, ...], ...] = (), ends: bool = False
+    ) -> Table:
+        """A small view of which each partition has all rows, for others to join by any field. A list of it, and a
+        stream of its changes, is that of one partition.
 
         source: a topic to which a Rekey copies each event `everywhere`.
         """
-        return cls(name, source, keyed_by_id=False, ends=ends, everywhere=True)
+        return cls(name, source, indexes, keyed_by_id=False, ends=ends, everywhere=True)
 
     @classmethod
     def joined(

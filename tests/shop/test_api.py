@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import httpx
 import pytest
 
 from tests.shop.market import NOON, Market, story_of
@@ -120,6 +123,21 @@ def test_an_orders_line_has_the_name_that_its_item_has_now(market: Market) -> No
         (line,) = eventually(lambda name=name: market.get("sales", f"/sales/lines?name={name}")["items"], bool)  # type: ignore[misc]
         assert (line["order_id"], line["sku"], line["quantity"]) == (order, sku, 2)
     assert market.get("sales", f"/sales/lines?name=first of {sku}")["items"] == []
+
+
+def test_an_item_is_listed_and_streamed_once_though_each_partition_has_it(market: Market) -> None:
+    sku = market.new("sku")
+    market.deliver(sku, 1)
+    market.post("inventory", f"/items/{sku}/name", {"name": "one"})
+    eventually(lambda: market.get("sales", f"/sales/items/{sku}").get("name") == "one")
+    items = eventually(
+        lambda: [each for each in market.get("sales", "/sales/items?limit=500")["items"] if each["sku"] == sku]
+    )
+    assert items == [{"sku": sku, "name": "one"}]
+    (url,) = market.stack.urls("sales")
+    with httpx.stream("GET", f"{url}/changes/items", timeout=60.0) as stream:
+        first = next(stream.iter_text())
+    assert re.search(r"^id: sales-items-changelog:0@\d+$", first, re.MULTILINE)
 
 
 def test_an_orders_story_begins_with_the_key_it_was_placed_with(market: Market) -> None:

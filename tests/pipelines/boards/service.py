@@ -10,7 +10,7 @@ from shared.topology import Join, Projection, Rekey, Service, Table, Topic, Topo
 PLANNED, NAMED = Topic("planes.events.v1"), Topic("maps.events.v1")
 COPIES = Topic("flights.airports.v1")
 ROUTES = Table("routes", source=PLANNED, indexes=("origin", "target"), ends=True)
-AIRPORTS = Table.reference("airports", COPIES, ends=True)
+AIRPORTS = Table.reference("airports", COPIES, indexes=("name",), ends=True)
 BOARD = Table.joined("board", ROUTES, refers={"origin": AIRPORTS, "target": AIRPORTS}, indexes=("going_to",))
 TOPOLOGY = Topology("flights", topics=(COPIES,), tables=(ROUTES, AIRPORTS, BOARD), partitions=3)
 
