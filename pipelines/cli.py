@@ -271,7 +271,7 @@ def insights(
             records = sources.stream(spark, brokers.bootstrap, table.events.name, batch)
             days = revenue_by_day(due(charges(event_columns(records, table))))
             seen = results.follow(days, brokers.bootstrap, str(checkpoint), "revenue", "day")
-            _show_unread(seen[UNREAD])
+            _show_unread(seen[UNREAD], table.topology.service)
             _show_ahead(seen[AHEAD], "this stream never counts them, a run without --stream does once they are due")
             if late := seen[results.LATE]:
                 why = f"they came over {LATENESS} later than others; a run without --stream counts them"
@@ -285,11 +285,13 @@ def insights(
         results.write(months, brokers.bootstrap, "retention", "cohort", "months")
         results.write(by_segment(segments(charged)), brokers.bootstrap, "segment", "segment")
         for each in orders:
-            bought = lines(_events(spark, brokers, each, archive)).cache()
+            ordered = _events(spark, brokers, each, archive).cache()
+            _show_unread(ordered.where("type IS NULL").count(), each.topology.service)
+            bought = lines(ordered).cache()
             results.write(revenue_by_sku_and_cohort(bought), brokers.bootstrap, "sku", "sku", "cohort")
             results.write(baskets(bought), brokers.bootstrap, "basket", "rank")
         unread = all_charges.where("at IS NULL").count()
-        _show_unread(unread)
+        _show_unread(unread, table.topology.service)
         _show_ahead(all_charges.count() - charged.count() - unread, "they are counted once they are due")
         pictures.draw_revenue(days.collect(), out)
         pictures.draw_retention(months.collect(), out)
@@ -324,9 +326,10 @@ def _spark(verb: str, master: str | None, memory: str) -> Iterator[SparkSession]
         yield spark
 
 
-def _show_unread(records: int) -> None:
+def _show_unread(records: int, service: str) -> None:
     if records:
-        typer.echo(f"{records:,} records left out: they are no events of accounts; `parity accounts` names their keys")
+        names = f"`parity {service}` names their keys"
+        typer.echo(f"{records:,} records left out: they are no events of {service}; {names}")
 
 
 def _show_ahead(charges: int, meaning: str) -> None:

@@ -115,18 +115,14 @@ def segments(charges: DataFrame) -> DataFrame:
 
     Recency counts back from the last charge of all.
     """
-    last = F.max(F.max("at")).over(Window.partitionBy())
     customers = charges.groupBy("customer").agg(
-        F.datediff(last, F.max("at")).alias("recency_days"),
-        F.count("*").alias("frequency"),
-        F.sum("cents").alias("cents"),
+        F.max("at").alias("at"), F.count("*").alias("frequency"), F.sum("cents").alias("cents")
     )
-    scored = customers.select(
-        "*",
-        _score(F.col("recency_days").desc()).alias("r"),
-        _score(F.col("frequency").asc()).alias("f"),
-        _score(F.col("cents").asc()).alias("m"),
-    )
+    recency = F.datediff("last", "at").alias("recency_days")
+    scored = customers.crossJoin(charges.agg(F.max("at").alias("last")))
+    scored = scored.select("customer", recency, "frequency", "cents")
+    for name, order in (("r", F.desc("recency_days")), ("f", F.asc("frequency")), ("m", F.asc("cents"))):
+        scored = _scored(scored, name, order)
     recent, frequent = F.col("r") >= 4, F.col("f") >= 4
     segment = (
         F.when(recent & frequent, "champions")
@@ -146,6 +142,21 @@ def by_segment(segments: DataFrame) -> DataFrame:
     return all_of_them.join(counted, "segment", "left").na.fill(0)
 
 
-def _score(order: Column) -> Column:
-    """1 to 5 by fifths of all customers; equals are ordered by their id, so that every run scores alike."""
-    return F.ntile(_SCORES).over(Window.orderBy(order, F.col("customer")))
+def _scored(customers: DataFrame, name: str, order: Column) -> DataFrame:
+    """With `name`, 1 to 5 by fifths of all customers; equals are ordered by their id, so that every run scores alike.
+
+    As `ntile` has it, but each task ranks a range of them.
+    """
+    ordered = order, F.col("customer")
+    # kept, as the ranges would be others if they were computed again
+    ranges = customers.repartitionByRange(*ordered).withColumn("range", F.spark_partition_id()).cache()
+    sizes = ranges.groupBy("range").agg(F.count("*").alias("size"))
+    before = F.sum("size").over(Window.orderBy("range")) - F.col("size")
+    sizes = sizes.select("range", before.alias("before"), F.sum("size").over(Window.partitionBy()).alias("all"))
+    rank = F.col("before") + F.row_number().over(Window.partitionBy("range").orderBy(*ordered))
+    fifth = F.floor(F.col("all") / _SCORES)
+    more = F.col("all") % _SCORES  # fifths have one more
+    within = F.ceil((rank - more * (fifth + 1)) / fifth)
+    score = F.when(rank <= more * (fifth + 1), F.ceil(rank / (fifth + 1))).otherwise(more + within)
+    ranked = ranges.join(F.broadcast(sizes), "range").withColumn(name, score.cast("int"))
+    return ranked.drop("range", "before", "all")

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import typer
 from matplotlib.figure import Figure
@@ -16,6 +25,7 @@ from pyspark.sql import Row
 from typer.testing import CliRunner
 
 from pipelines import cli, pictures, results, sources
+from pipelines.catalog import table_of
 from pipelines.event_columns import event_columns
 from pipelines.events import HistoryIncomplete
 from pipelines.insights import (
@@ -34,8 +44,10 @@ from pipelines.pictures import draw_retention, draw_revenue
 from services.accounts.domain.commands import Charge, OpenAccount, Pay
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.events import AccountCharged
+from shared.dev.stack import Stack
 from shared.kafka.brokers import Brokers
 from tests.pipelines.conftest import read_records
+from tests.waiting import eventually
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 CHARGES = "customer string, at timestamp, cents long"
@@ -117,6 +129,15 @@ def test_lines_are_counted_by_cohort_and_by_what_is_bought_together(spark: Any) 
     assert [tuple(row) for row in baskets(found).collect()] == [(1, "a", "b", 2), (2, "a", "c", 1), (3, "b", "c", 1)]
 
 
+def test_scores_are_fifths_of_all_customers(spark: Any) -> None:
+    for count in (3, 997):
+        rows = [(f"c{n:03}", at(1, 1 + n * 7 % 28), n * n % 31) for n in range(count)]
+        found = segments(spark.createDataFrame(rows, CHARGES)).orderBy("cents", "customer").collect()
+        more = count % 5
+        sizes = [count // 5 + (number < more) for number in range(5)]
+        assert [row.m for row in found] == [number + 1 for number, size in enumerate(sizes) for _ in range(size)]
+
+
 @pytest.mark.parametrize("rows", [[], [Row(cohort=date(1997, 1, 1), months=0, share=1.0)]])
 def test_before_any_customer_returned_the_chart_has_no_share(rows: list[Row], tmp_path: Path) -> None:
     draw_revenue([], tmp_path)
@@ -171,10 +192,10 @@ def test_a_stream_counts_what_a_batch_counts(
     monkeypatch.setattr(cli, "services", list)
     brokers = Brokers(ledger.bootstrap)
 
-    def follow() -> list[str]:
-        options = ["--stream", "--batch", "4", "--out", str(tmp_path), "--bootstrap", ledger.bootstrap]
+    def follow(out: Path = tmp_path) -> list[str]:
+        options = ["--stream", "--batch", "4", "--out", str(out), "--bootstrap", ledger.bootstrap]
         run = CliRunner().invoke(cli.cli, ["insights", *options], catch_exceptions=False)
-        told = f"written to insights.results.v1; the next run goes on from {tmp_path}/checkpoint"
+        told = f"written to insights.results.v1; the next run goes on from {out}/checkpoint"
         *before, last = [line for line in run.output.splitlines() if line.startswith(("written", "1 "))]
         assert last == told
         return before
@@ -190,7 +211,8 @@ def test_a_stream_counts_what_a_batch_counts(
     ledger.put_event("noise", b"no event")
     ledger.put_event("eve", a_charge(datetime.now(UTC) + timedelta(days=365)))
     never = "this stream never counts them, a run without --stream does once they are due"
-    unread = "1 records left out: they are no events of accounts; `parity accounts` names their keys"
+    service = ledger.table.topology.service
+    unread = f"1 records left out: they are no events of {service}; `parity {service}` names their keys"
     assert follow() == [unread, f"1 charges left out: they are dated ahead; {never}"]
     assert followed()[-1:] == [("1997-01-01", 570)]
     assert follow() == []
@@ -199,11 +221,57 @@ def test_a_stream_counts_what_a_batch_counts(
     late = "1 or more charges left out: they came over 7 days later than others; a run without --stream counts them"
     assert follow() == [late]
     assert followed()[-1:] == [("1997-01-01", 600)]
+    moved = shutil.copytree(tmp_path, tmp_path / "moved")
+    last_done = max((moved / "checkpoint" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+    for noted in (last_done, last_done.with_name(f".{last_done.name}.crc")):
+        noted.unlink()  # as by a run that died before it noted that it had written
+    ledger.decide(("ann", Charge(amount_cents=5)), same_day=True)
+    follow(moved)
+    assert followed()[-1:] == [("1997-01-01", 605)]
 
     name = ledger.table.events.name
     whole = sources.topic(spark, ledger.bootstrap, name, brokers.starts(name), brokers.settled_ends(name)).frame
     batch = revenue_by_day(due(charges(event_columns(whole, ledger.table)))).collect()
-    assert {str(row.day): row.cents for row in batch} == {"1996-12-01": 9, "1997-01-01": 600}
+    assert {str(row.day): row.cents for row in batch} == {"1996-12-01": 9, "1997-01-01": 605}
+
+
+@pytest.mark.long  # in short, a run that died before it noted that it had written, above
+def test_a_stream_that_is_killed_in_any_phase_goes_on_where_it_was(spark: Any, stack: Stack, tmp_path: Path) -> None:
+    url, checkpoint = stack.urls("accounts")[0], tmp_path / "checkpoint"
+    httpx.post(f"{url}/accounts/streamed").raise_for_status()
+    without_orders = "from pipelines import cli; cli.services = list; cli.main()"
+    verb = [sys.executable, "-c", without_orders, "insights", "--stream", "--batch", "3", "--out", str(tmp_path)]
+    verb += ["--bootstrap", stack.bootstrap, "--master", "local[2]"]
+
+    def written() -> int:
+        return len(read_records(stack.bootstrap, results.RESULTS.name))
+
+    def files(pattern: str) -> int:
+        return len([*checkpoint.glob(pattern)])
+
+    def killed_at(traces: Callable[[], int] | None) -> int:
+        before = traces() if traces else 0
+        run = subprocess.Popen(verb, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            eventually(lambda: run.poll() is not None or (traces and traces() > before), deadline_s=300)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+        return run.wait()
+
+    planned, kept, done = (partial(files, each) for each in ("offsets/[0-9]*", "state/0/*/*.delta", "commits/[0-9]*"))
+    for traces in (planned, kept, written, done, None):
+        for _ in range(4):
+            httpx.post(f"{url}/accounts/streamed/charges", json={"amount_cents": 7}).raise_for_status()
+        assert killed_at(traces) == (-signal.SIGKILL if traces else 0)
+    name = "accounts.events.v1"
+    brokers = Brokers(stack.bootstrap)
+    whole = sources.whole(spark, brokers, name).frame
+    batch = revenue_by_day(due(charges(event_columns(whole, table_of("accounts", "accounts"))))).collect()
+    records = read_records(stack.bootstrap, results.RESULTS.name)
+    told = [json.loads(each.value or b"")["data"]["figures"] for each in records if each.key.startswith(b"revenue:")]
+    assert {each["day"]: each["cents"] for each in told} == {str(row.day): row.cents for row in batch}
+    assert sum(row.cents for row in batch) >= 5 * 4 * 7
 
 
 def a_charge(at: datetime) -> bytes:
