@@ -30,10 +30,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import events, folds, sources
-from pipelines.archive import Archive
+from pipelines.archive import Archive, Clustered
 from pipelines.arrow import as_batches, rows_of, schema_of
 from pipelines.catalog import AnyTable, FoldedTable, JoinedTable, answering_in, join_in, joins_in, table_in
-from pipelines.parked import in_scope, notes, parked_in, parked_records, scope_of
+from pipelines.parked import Scope, in_scope, notes, parked_in, parked_records, scope_of
 from pipelines.session import code_digest
 from pipelines.sinks import to_folder, to_topic
 from pipelines.sources import Batches, Flow
@@ -164,6 +164,11 @@ class Rebuild:
         self._new = replace(topology, version=version)
         self._work = work / self._new.group
         self._archive = archive
+        self._clustered = {
+            each.events.name: Clustered(found, self._work / f"{each.events.name}.archived")
+            for each in self._tables
+            if (found := archive(each)) is not None
+        }
 
     @property
     def topology(self) -> Topology:
@@ -332,10 +337,7 @@ class Rebuild:
     def _clocks(self, plan: Plan, table: FoldedTable) -> dict[int, Clock]:
         """By partition, where the rows that were folded stand."""
         ends, scope = plan.positions[table.events.name], scope_of(plan.notes, table)
-        records = events.records_below(
-            self._spark, self._brokers, table.events.name, ends, self._archive(table), scope.starts
-        )
-        clocked = in_scope(records, scope, table).frame
+        clocked = in_scope(self._history(table, ends, scope), scope, table).frame
         last = clocked.groupBy("partition").agg(F.unix_micros(F.max("timestamp")).alias("at")).collect()
         return {row.partition: Clock(ends[row.partition] - 1, _EPOCH + timedelta(microseconds=row.at)) for row in last}
 
@@ -401,9 +403,7 @@ class Rebuild:
             return self._joined(table, number)
         ends = plan.ends[table.events.name] if not table.is_view else plan.positions[table.events.name]
         scope = scope_of(plan.notes, table)  # an aggregate has no notes
-        records = events.records_below(
-            self._spark, self._brokers, table.events.name, {number: ends[number]}, self._archive(table), scope.starts
-        )
+        records = self._history(table, {number: ends[number]}, scope)
         if table.is_view:
             folded = folds.states(in_scope(records, scope, table), table)
             return folded.then(partial(_of_view, table.package, table.table.name), _ROWS).frame
@@ -412,6 +412,10 @@ class Rebuild:
         position = plan.positions[table.table.source.name][number]
         encode = partial(_of_aggregate, table.package, table.table.name, number, position)
         return both.select("key", "row", "sequence", "state", "problem").mapInArrow(encode, _ROWS)
+
+    def _history(self, table: FoldedTable, ends: Positions, scope: Scope) -> Flow:
+        topic = table.events.name
+        return events.records_below(self._spark, self._brokers, topic, ends, self._clustered.get(topic), scope.starts)
 
     def _joined(self, table: JoinedTable, number: int) -> DataFrame:
         """Made of the rows that were folded before; each task is given all that they refer to."""

@@ -30,10 +30,14 @@ def to_topic(writer: Any, bootstrap: str, topic: str) -> Any:
     return writer.format("kafka").options(**options).option("topic", topic)
 
 
-def to_folder(rows: DataFrame, target: Path) -> None:
-    """Writes Parquet; `target` exists only once all rows have been seen in it. Raises FolderNotShared."""
+def to_folder(rows: DataFrame, target: Path, *by: str) -> None:
+    """Writes Parquet; `target` exists only once all rows have been seen in it. Raises FolderNotShared.
+
+    by: columns, for each of whose values a folder of its own is made.
+    """
     unproven, written = target.with_name(f"_{target.name}"), Observation()
-    rows.observe(written, F.count(F.lit(1)).alias("rows")).write.mode("overwrite").parquet(str(unproven))
+    observed = rows.observe(written, F.count(F.lit(1)).alias("rows"))
+    observed.write.mode("overwrite").partitionBy(*by).parquet(str(unproven))
     seen = ds.dataset(unproven, format="parquet").count_rows()
     if seen != written.get["rows"]:
         raise FolderNotShared(
