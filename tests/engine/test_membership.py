@@ -28,6 +28,7 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.mark.long  # in short, workers that are replaced one by one, in tests/releases
 def test_the_partitions_of_a_worker_that_stops_move_at_once(patient: Stack) -> None:
     leaving, other = patient.workers
     lost = owned_by(patient, leaving)

@@ -35,8 +35,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 SERVICES = {topology.service: 2 for topology in books.TOPOLOGIES}
 ORDERS_DEADLINE_S = 5.0
-PLACED_PER_S = 40
-LEAST_PLACED = 800
+PLACED_PER_S = 20
+LEAST_PLACED = 400
 SKUS, PIECES = 40, 50
 CUSTOMERS, CREDIT_CENTS = 300, 2_000
 SETTLED_S = 120.0
