@@ -14,7 +14,7 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import MAXYEAR, MINYEAR, datetime
@@ -23,7 +23,7 @@ from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from msgspec import structs
@@ -43,6 +43,7 @@ from pipelines.catalog import FoldedTable, answering_in, table_in
 from pipelines.events import records_below
 from pipelines.files import PROBLEM, BadSource, Reading, Source, find
 from pipelines.folds import Folded, advance_of
+from pipelines.local_times import Twice, sql, sure_text
 from pipelines.sinks import refuse_unshared, to_topic
 from pipelines.sources import Flow
 from shared.domain.envelope import EventCodec
@@ -203,7 +204,7 @@ def looked_up(rows: DataFrame, mapping: RowMapping, found: Mapping[str, Source])
             raise BadSource(f"{lookup.file}: {lookup.key} {twice[_KEY]} is there {twice['count']} times; fix: keep one")
         with having(rows.sparkSession, STRICT):
             _refuse_float(rows, f"lookups.{name}.by", lookup.by)
-            by = _tried(F.expr(lookup.by).cast("string"))[_VALUE]
+            by = _tried(sql(lookup.by, mapping.times.twice).cast("string"))[_VALUE]
         rows = rows.withColumn(_KEY, by).join(F.broadcast(known), _KEY, "left").drop(_KEY)
     return rows
 
@@ -428,9 +429,10 @@ class Backfill:
         problem = [F.col(PROBLEM)] if PROBLEM in rows.columns else []
         source = F.to_json(F.struct(*map(_column, names), *(each["texts"].alias(PROBLEM) for each in problem)), _TIME)
         mapping = self._mapping
-        key, id_ = (_tried(F.expr(value).cast("string")) for value in (mapping.key, mapping.id or "''"))
-        taken = _tried(F.expr(mapping.where))
-        places = {f"{_PLACE}{n}": _tried(F.expr(_without_direction(order))) for n, order in enumerate(mapping.order)}
+        of = partial(sql, twice=mapping.times.twice)
+        key, id_ = (_tried(of(value).cast("string")) for value in (mapping.key, mapping.id or "''"))
+        taken = _tried(of(mapping.where))
+        places = {f"{_PLACE}{n}": _tried(of(_without_direction(order))) for n, order in enumerate(mapping.order)}
         wrong = F.coalesce(
             *(each["why"] for each in problem),
             _failure(key, "`key`"),
@@ -455,10 +457,12 @@ class Backfill:
     def _made(self, rows: DataFrame) -> DataFrame:
         """What the rules make of each row, one row if nothing: key, nth, id, wrong, at, number within the key, type,
         version, data, of: which of the rules of its type it is of, from 0."""
-        types = [rule.type for rule in self._mapping.rules]
+        mapping, twice = self._mapping, self._mapping.times.twice
+        types = [rule.type for rule in mapping.rules]
         each_of = (types[:n].count(type_) for n, type_ in enumerate(types))
-        times = (_readable(_time(rows, at)) for at in self._mapping.moments)
-        rules = F.array_compact(F.array(*map(_event, self._mapping.rules, times, each_of)))
+        times = (_time(rows, at, twice) for at in mapping.moments)
+        made = (_event(rule, twice, time, of) for rule, time, of in zip(mapping.rules, times, each_of, strict=True))
+        rules = F.array_compact(F.array(*made))
         each = rows.select(_KEY, _NTH, _ID, _WRONG, F.posexplode_outer(rules).alias("rule", "event"))
         number = F.row_number().over(Window.partitionBy(_KEY).orderBy(_NTH, "rule")).cast("long").alias("number")
         wrong = F.coalesce(_WRONG, "event.wrong").alias("wrong")
@@ -539,7 +543,8 @@ def _tried(value: Column) -> Column:
 
 def _failure(tried: Column, what: str) -> Column:
     return F.when(
-        tried.isNull(), F.lit(f"{what} cannot be computed: a number does not fit, or a text is no such value")
+        tried.isNull(),
+        F.lit(f"{what} cannot be computed: a number does not fit, or a text or a local time is no such value"),
     )
 
 
@@ -587,12 +592,27 @@ def _refuse_no_time(rows: DataFrame, at: str) -> None:
         raise BadMapping(f"`at` is of the type {kind.simpleString()}, no time; fix: {fix}")
 
 
-def _time(rows: DataFrame, at: str) -> Column:
-    """Null for a text without year, month and day: those would be today's, or the first."""
-    value = F.expr(at)
-    if isinstance(rows.select(value).schema[0].dataType, StringType):
-        value = F.when(value.rlike(_DAY), value)
-    return value.cast("timestamp")
+class _Time(NamedTuple):
+    """at: null if it cannot be computed, or is not known exactly; then wrong says why, if it is known."""
+
+    at: Column
+    wrong: Column
+
+
+def _time(rows: DataFrame, at: str, twice: Twice) -> _Time:
+    is_text = isinstance(rows.select(F.expr(at)).schema[0].dataType, StringType)
+
+    def read(value: Column, checked: Callable[[Column], Column] = sure_text) -> Column:
+        # a text without year, month and day would be today's, or the first
+        value = F.when(value.rlike(_DAY), checked(value)) if is_text else value
+        return _readable(value.cast("timestamp"))
+
+    found, earlier, guessed = read(sql(at, twice)), read(sql(at, "earlier")), read(F.expr(at), lambda value: value)
+    repeated = F.when(earlier.isNotNull(), "`at` is a local time that was there twice; fix: say `times.twice`")
+    skipped = repeated.when(
+        guessed.isNotNull(), "`at` is a local time that clocks skipped, or names its zone by letters"
+    )
+    return _Time(found, F.when(found.isNull(), skipped))
 
 
 def _readable(at: Column) -> Column:
@@ -628,22 +648,25 @@ def _names_read(message: type[Message]) -> Iterator[tuple[Any, str]]:
             yield name, own
 
 
-def _event(rule: Rule, at: Column | None = None, of: int = 0) -> Column:
+def _event(rule: Rule, twice: Twice = None, time: _Time | None = None, of: int = 0) -> Column:
     """Null where the rule does not hold. wrong: why its event, or command, cannot be known. of: as in `_made`."""
-    holds = _tried(F.expr(rule.where))
-    values = {name: _tried(F.expr(value)) for name, value in rule.data.items()}
+    holds = _tried(sql(rule.where, twice))
+    values = {name: _tried(sql(value, twice)) for name, value in rule.data.items()}
     fields = [value[_VALUE].alias(name) for name, value in values.items()]
     # without the nulls, a value that is null would become its field's default
     data = F.to_json(F.struct(*fields), _TIME | {"ignoreNullFields": "false"}) if fields else F.lit("{}")
     wrong = F.coalesce(
         *_doubts(holds, f"`where` of {rule.type}"),
         *(_failure(value, f"`data.{name}` of {rule.type}") for name, value in values.items()),
+        *([time.wrong] if time else ()),
     )
     known = {"type": rule.type, "version": rule.version, "of": of}
-    event = {name: F.lit(value) for name, value in known.items()} | {"data": data, "wrong": wrong, "at": at}
+    event = {name: F.lit(value) for name, value in known.items()} | {"data": data, "wrong": wrong}
+    if time:
+        event["at"] = time.at
     return F.when(
         F.coalesce(holds[_VALUE], F.lit(True)),
-        F.struct(*(column.alias(name) for name, column in event.items() if column is not None)),
+        F.struct(*(column.alias(name) for name, column in event.items())),
     )
 
 

@@ -282,7 +282,7 @@ def test_what_does_not_fit_is_a_reject_whatever_function_made_it(spark: Any) -> 
     computed = [event.data for event in events if event.wrong is None]
     assert [json.loads(data)["units"] for data in computed] == ["two", None, None, 4, 110]
     assert {event.wrong for event in events if event.wrong} == {
-        "`data.units` of priced cannot be computed: a number does not fit, or a text is no such value"
+        "`data.units` of priced cannot be computed: a number does not fit, or a text or a local time is no such value"
     }
     assert len(computed) == len(fit), [rule.data for rule, event in zip(rules, events, strict=True) if not event.wrong]
 
@@ -334,7 +334,8 @@ def test_a_dry_run_shows_what_a_run_does(ledger: Any, tmp_path: Path, monkeypatc
     assert [json.loads(event)["aggregate_id"] for event in (first, second)] == ["Käln", "Köln"]
     assert json.loads(second)["occurred_at"] == "2026-12-30T09:00:00Z"
     overflow = (
-        "`data.amount_cents` of account.charged cannot be computed: a number does not fit, or a text is no such value"
+        "`data.amount_cents` of account.charged cannot be computed: "
+        "a number does not fit, or a text or a local time is no such value"
     )
     reasons = [line.split("; such as ") for line in told]
     examples = [json.loads(example) for _, *such in reasons for example in such]

@@ -66,7 +66,8 @@ def test_each_row_is_decided_once_while_workers_run(
     assert "4 commands would be written to accounts.commands.v1, 0 are there" in trial, trial
     refused = "account.unknown: Charge refused: the account was never opened"
     wrong = (
-        "`data.amount_cents` of account.charge cannot be computed: a number does not fit, or a text is no such value"
+        "`data.amount_cents` of account.charge cannot be computed: "
+        "a number does not fit, or a text or a local time is no such value"
     )
     code, told = send(NIGHT)
     assert (code, told[0]) == (1, "3 commands accepted by accounts, 0 were decided before"), told
