@@ -494,6 +494,9 @@ def _parquet_schema(file: Path, reading: Reading) -> tuple[pa.Schema, int]:
     with _parquet(file) as parquet:
         given, groups = parquet.schema_arrow, parquet.num_row_groups
     for field in given:
+        if pa.types.is_decimal(field.type) and field.type.precision > _DIGITS:
+            fix = f"write it with at most {_DIGITS}, or as text"
+            raise BadSource(f"{file}: column {field.name} has {field.type.precision} digits; fix: {fix}")
         if pa.types.is_nested(field.type) and _LOCAL.search(str(field.type)) and reading.times.zone != "UTC":
             raise BadSource(f"{file}: {field.name} has local times within; fix: write them with an offset")
     return pa.schema([(field.name, _plain(field.type)) for field in given]), groups

@@ -340,6 +340,13 @@ def test_parquet_is_read_with_the_values_it_has(tmp_path: Path) -> None:
     assert "remove units from the mapping" in told(file, csv=Csv(numbers={"units": 2}))
     pq.write_table(pa.table({"at": pa.array([1], pa.timestamp("ns"))}), file)
     assert "column at: " in told(file)
+    pq.write_table(pa.table({"cents": pa.array([Decimal(10) ** 38], pa.decimal256(39, 0))}), file)
+    assert ": column cents has 39 digits; fix: " in told(file)
+    for at in (NOON, datetime(1500, 1, 1, 12, tzinfo=UTC)):  # of the older, nanoseconds would be of 2084
+        pq.write_table(pa.table({"at": [at.replace(tzinfo=None)]}), file, use_deprecated_int96_timestamps=True)
+        if at == NOON:
+            assert rows(file) == [{"at": NOON, PROBLEM: None}]
+    assert "column at: " in told(file)
     pq.write_table(pa.table({"who": pa.array([b"K\xf6ln"]).view(pa.string())}), file)
     assert "column who: " in told(file)
     pq.write_table(pa.table({"at": nanos, "AT": nanos}), file)
