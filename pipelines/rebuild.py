@@ -59,6 +59,7 @@ from shared.parking.parked import (
     partition_of_id,
 )
 from shared.parking.requests import Begins, noted_begins, noted_topics
+from shared.runtime.routes import Role
 from shared.topology.policy import Policy
 from shared.topology.publication import Publication
 from shared.topology.topics import Topic, Topology
@@ -243,8 +244,15 @@ class Rebuild:
             raise NothingBefore(f"{self._old.group} never committed a position, or the brokers have forgotten it")
         self._refuse_renamed()
         positions.pop(self._old.parking.name, None)  # requests about its dead letters stay with the old version
+        turns = positions.pop(self._old.routes.name, {})
+        if shadowed := sorted(number for number, at in turns.items() if not Role.of(at).acts):
+            raise NothingBefore(
+                f"{self._old.group} does not act in partitions {shadowed}; fix: rebuild the version after the one that "
+                f"does, or `switch {self._old.service}` first"
+            )
         read = positions.keys() | {table.table.source.name for table in self._tables}
-        return {topic: brokers.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
+        found = {topic: brokers.starts(topic) | positions.get(topic, {}) for topic in sorted(read)}
+        return {**found, self._old.routes.name: turns} if turns else found
 
     def _supersede(self, by: str | None) -> None:
         """Note in each partition of the old version that it may not go on, or with None, that it may."""

@@ -45,7 +45,7 @@ class Declared(BaseModel):
             partitions=topology.partitions,
             reads=tuple(sorted(read)),
             sends=tuple(sorted(written)),
-            beside=topology.routes is not None,
+            beside=bool(topology.tables),
         )
 
 

@@ -92,6 +92,8 @@ def _service(asked: _Asked) -> Iterator[Line]:
     if orphans := {p.partition for table in cluster.tables.values() for p in table if p.active is None}:
         yield Line("ownerless", _places(orphans), wrong=True)
     yield _behind(cluster)
+    if held_back := {each.partition for places in cluster.topics.values() for each in places if each.held_back}:
+        yield Line("shadows", f"{_places(held_back)}: another version acts there, and this one holds back")
     yield from _restoring([partition for table in cluster.tables.values() for partition in table])
     yield _parked(cluster.service, asked.url)
 

@@ -31,14 +31,13 @@ def versions_cli(join_up: Callable[[], Any]) -> typer.Typer:
 
     @cli.command("versions")
     def versions_(
-        service: Annotated[str | None, typer.Argument(help="By default all that have views alone.")] = None,
+        service: Annotated[str | None, typer.Argument(help="By default all.")] = None,
     ) -> None:
         """Show the versions of services that stand side by side, how far each is behind, and which one answers."""
         join_up()
         for each in [_declared(service)] if service else load_services():
-            if service or each.topology.routes is not None:
-                for line in _told(Versions(each, load_settings())):
-                    print(line)
+            for line in _told(Versions(each, load_settings())):
+                print(line)
 
     @cli.command()
     def deploy(service: str, dry_run: _DryRun = False) -> None:

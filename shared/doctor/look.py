@@ -11,13 +11,14 @@ from shared.doctor.certificates import read_certificates
 from shared.doctor.leftovers import former_versions
 from shared.doctor.sinks import read_sinks
 from shared.doctor.snapshot import Snapshot, Told
-from shared.kafka.brokers import Bounds, Brokers, by_place
+from shared.kafka.brokers import Bounds, Brokers, Positions, by_place
 from shared.kafka.stamps import stamps
 from shared.operations.provision import TopicSpec, declared_topics, found_topics, placed
 from shared.operations.tools import ToolFailed, tool_table
 from shared.runtime.jars import JarsUnavailable
 from shared.runtime.java import JavaUnavailable
 from shared.runtime.positions import Place
+from shared.runtime.routes import Role
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topology
 
@@ -34,11 +35,10 @@ def look(topologies: Sequence[Topology], settings: Settings, told: Mapping[str, 
     declared = declared_topics(topologies, settings)
     found = found_topics([*declared, *_OF_BROKERS], settings.bootstrap)
     brokers = Brokers(settings.bootstrap)
-    groups = [each.group for each in topologies]
     former = [each.group for each in former_versions(topologies)]
     copies = [(place, each) for place, each in placement.copies.items() if place.topic in declared]
     led = [place for place, each in copies if placement.brokers & {*each.in_sync}]
-    positions, bounds = _progress(brokers, groups, led)
+    positions, bounds = _progress(brokers, topologies, led)
     seen = Snapshot(
         settings,
         topologies,
@@ -47,7 +47,7 @@ def look(topologies: Sequence[Topology], settings: Settings, told: Mapping[str, 
         declared | {name: _safe(found[name], settings) for name in _OF_BROKERS if name in found},
         found,
         bounds,
-        {group: brokers.members(group) for group in [*groups, *former]},
+        {group: brokers.members(group) for group in [*positions, *former]},
         positions,
         told=told,
         stores=sorted(each for each in settings.data_dir.glob("*-*") if each.is_dir()),
@@ -58,7 +58,7 @@ def look(topologies: Sequence[Topology], settings: Settings, told: Mapping[str, 
     seen = replace(seen, stamped=stamps(settings.bootstrap, offsets), now=time.time())
     if seen.long_open() or any(each.records >= _MANY for each in seen.unread()):
         time.sleep(_PACE_S)
-        seen = _looked_again(seen, *_progress(brokers, groups, list(bounds)))
+        seen = _looked_again(seen, *_progress(brokers, topologies, list(bounds)))
     return replace(seen, holder=_holder(seen))
 
 
@@ -70,11 +70,23 @@ def _looked_again(seen: Snapshot, positions: dict[str, dict[Place, int]], bounds
 
 
 def _progress(
-    brokers: Brokers, groups: Sequence[str], places: Sequence[Place]
+    brokers: Brokers, topologies: Sequence[Topology], places: Sequence[Place]
 ) -> tuple[dict[str, dict[Place, int]], dict[Place, Bounds]]:
     """The groups' positions, then the bounds of these partitions."""
-    positions = {group: by_place(brokers.positions(group)) for group in groups}
+    positions = {each.group: by_place(read_on(each, brokers.positions(each.group))) for each in topologies}
     return positions, brokers.bounds(places)
+
+
+def read_on(topology: Topology, positions: Mapping[str, Positions]) -> Mapping[str, Positions]:
+    """Without what another version handles: where this one has no turn, that is all but what its views show."""
+    shown = {table.source.name for table in topology.all_tables() if not table.is_of_commands}
+    turns = positions.get(topology.routes.name, {})
+    acts = {number: Role.of(turns.get(number)).acts for number in range(topology.partitions)}
+    return {
+        topic: {number: at for number, at in found.items() if acts.get(number, True) or topic in shown}
+        for topic, found in positions.items()
+        if topic != topology.routes.name  # says whose turn it is
+    }
 
 
 def _holder(seen: Snapshot) -> str | None:

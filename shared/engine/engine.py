@@ -40,6 +40,7 @@ from shared.engine.retries import OperatorRequests
 from shared.engine.sources import SourceGone
 from shared.engine.take_over import TakeOver
 from shared.engine.tracing import Tracer
+from shared.engine.turns import Turns
 from shared.engine.versions import VersionGuard, VersionRefused
 from shared.engine.watch import Watch
 from shared.kafka.ends import LeaderEnds
@@ -47,8 +48,10 @@ from shared.kafka.offsets import AccessRefused, Offsets, OffsetsUnknown
 from shared.kafka.reader import OffsetGone, Reader, ReadRefused
 from shared.kafka.transactions import TransactionalProducer, TransactionRefused
 from shared.operations.provision import TopologyMismatch
+from shared.runtime import failpoints
 from shared.runtime.clock import BrokersClock, brokers_clock, elapsed_s
 from shared.runtime.positions import Place
+from shared.runtime.routes import Routes
 from shared.runtime.tracing import Tracing
 from shared.tables.store import RowStore, StoreFailed
 from shared.topology.topics import Table, Topology
@@ -106,10 +109,11 @@ class Engine(Service):
         clock: BrokersClock = brokers_clock,
         in_thread: InThread | None = None,
         tracing: Tracing | None = None,
+        routes: Routes | None = None,
         **kwargs: Any,
     ) -> None:
         """alive: called often, while the work goes on. sign: see TakeOver. in_thread: calls what blocks, if not in a
-        thread of its own.
+        thread of its own. routes: None where a version stands alone.
         """
         super().__init__(**kwargs)
         self.phase = Phase.SUSPENDED
@@ -119,7 +123,7 @@ class Engine(Service):
         self.holdings = holdings = Holdings(topology, processors, stores)
         self._alive = alive
         self._clock = clock
-        self._turns = 0
+        self._steps = 0
         self._idle: Abilities | None = None  # while it has no partition: what it lacks
         self._inbox: asyncio.Queue[tuple[Assignment | None, asyncio.Future[None]]] = asyncio.Queue()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
@@ -128,13 +132,16 @@ class Engine(Service):
         version = VersionGuard(topology, holdings.processors, offsets, ask)
         self._pace = Pace()
         self.reading = Reading(reader, holdings)
-        self._take_over = TakeOver(holdings, offsets, producer, self.reading, version, topic_guard, ask, sign, clock)
+        self._take_over = TakeOver(
+            holdings, offsets, producer, self.reading, version, topic_guard, ask, sign, clock, routes
+        )
         self._beginning = Beginning(holdings, version, self.reading.go_to)
         requests = OperatorRequests(topology, holdings.sources, new_consumer)
         self._tracer = None if tracing is None else Tracer(tracing, topology)
         self._filling = Filling(
             holdings, self.reading, requests, self._pace, clock, lambda: self.has_rebalance, alive, self._tracer
         )
+        self._turns = Turns(holdings, self._filling, routes, offsets, ask)
         self._committer = Committer(producer, in_thread, holdings.events_written, self._committed)
         self.watch = Watch(holdings, offsets, version, topic_guard, ask)
         self.lags = Lags(holdings, LeaderEnds(new_consumer), lambda: self.membership.in_lease)
@@ -230,7 +237,7 @@ class Engine(Service):
                 _answer(self._inbox.get_nowait()[1])
 
     async def step(self) -> None:
-        self._turns += 1
+        self._steps += 1
         if self.has_rebalance or self.phase is Phase.SUSPENDED:
             await self._rebalance()
             return
@@ -325,6 +332,8 @@ class Engine(Service):
         if self._beginning.begin(self._filling):
             await self._flush()
             return
+        if await self._change_turns():
+            return
         await self._filling.end_expired()
         wait_ms = DUE_WAIT_MS if self._filling.batch or self.reading.sets_aside else POLL_WAIT_MS
         fetched = await self.reading.fetch(wait_ms, self._pace.at_most(fills_batch=self.reading.fills_batch))
@@ -342,6 +351,25 @@ class Engine(Service):
         batch, is_committing = self._filling.batch, self._committer.is_committing
         if batch and self._pace.is_due(batch, self.reading.fetched, is_committing):
             await self._flush()
+
+    async def _change_turns(self) -> bool:
+        """Give turns, or take them, in a commit of their own; all is taken over again then. Whether there were any."""
+        given, taken = self._turns.to_give(), await self._turns.to_take()
+        if not given and not taken:
+            self._turns.renew()
+            return False
+        await self._flush()
+        if not await self._settle():
+            return True
+        self._turns.take(taken)
+        self._turns.give(given)
+        failpoints.reached("before_turn")
+        await self._flush()
+        failpoints.reached("in_turn")
+        if await self._settle():
+            failpoints.reached("after_turn")
+            self._suspend()
+        return True
 
     @property
     def _is_quiet(self) -> bool:
@@ -426,7 +454,7 @@ class Engine(Service):
         """Tells what holds records back; stops a worker that does, or whose topics are gone, whatever its task does."""
         while not self.should_stop:
             await self.sleep(WATCH_S)
-            await self.watch.look(self._turns)
+            await self.watch.look(self._steps)
 
     async def on_start(self) -> None:
         # Python's default, every 700 new objects, would search a batch's rows for cycles that they can't have

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shared.engine.answers import Answers
 from shared.engine.batch import Batch
@@ -15,6 +15,7 @@ from shared.engine.processors import Processor
 from shared.engine.sources import Source
 from shared.engine.wiring import by_source, codecs_of, expiring, lagging
 from shared.runtime.positions import Place
+from shared.runtime.routes import Role
 from shared.tables.replicas import Replicas
 from shared.tables.store import RowStore
 from shared.topology.topics import Table, Topology
@@ -27,6 +28,7 @@ class Plan:
     positions: where to read each source from. new: the sources in which the group has no position. starts, ends: of all
     of them, of the changelogs and of the topics of our own events, as of `asked_at` (`elapsed_s`). written: the offset
     of a record of ours, aborted since, in changelogs that nobody else can write now. topic_ids: as of now, by name.
+    roles: by partition, where versions may stand side by side. followers: of another version, by source.
     """
 
     positions: Mapping[Place, int]
@@ -39,6 +41,8 @@ class Plan:
     asked_at: float
     written: Mapping[Place, int]
     topic_ids: Mapping[str, str]
+    roles: Mapping[int, Role] = field(default_factory=dict)
+    followers: Mapping[str, Sequence[Processor]] = field(default_factory=dict)
 
 
 class Holdings:
@@ -53,7 +57,9 @@ class Holdings:
 
     def __init__(self, topology: Topology, processors: Sequence[Processor], stores: Mapping[str, RowStore]) -> None:
         self.topology = topology
-        self.processors = by_source(topology, processors)
+        self._own_processors = by_source(topology, processors)
+        self.processors: Mapping[str, Sequence[Processor]] = self._own_processors
+        self.roles: Mapping[int, Role] = {}
         self.may_lag = lagging(self.processors)
         self.expiring = expiring(self.processors)
         self.sources: dict[Place, Source] = {}
@@ -77,7 +83,12 @@ class Holdings:
 
     def event_offsets(self, partition: int) -> Mapping[Place, int]:
         """The last offset of this service's events in `partition`: rows read here include no later ones."""
+        if not self.acts(partition):
+            return {place: source.position - 1 for place, source in self.followed_in(partition) if self._is_own(place)}
         return {place: offset for place, offset in self._event_offsets.items() if place.number == partition}
+
+    def _is_own(self, place: Place) -> bool:
+        return place in self._event_offsets
 
     @property
     def is_lag_awaited(self) -> bool:
@@ -92,9 +103,30 @@ class Holdings:
     # What follows from the topology.
 
     @property
+    def own(self) -> list[Processor]:
+        """All processors but those that follow another version."""
+        return [each for readers in self._own_processors.values() for each in readers]
+
+    @property
     def own_topics(self) -> set[str]:
         """All that this service reads, and its changelogs."""
-        return {*self.processors, *map(self.replicas.changelog, self.topology.all_tables())}
+        return {*self._own_processors, *map(self.replicas.changelog, self.topology.all_tables())}
+
+    def of(self, number: int) -> list[tuple[Place, Source]]:
+        """The sources of the partition, but those that are only followed."""
+        return [
+            (place, source)
+            for place, source in self.sources.items()
+            if place.number == number and place.topic in self._own_processors
+        ]
+
+    def followed_in(self, number: int) -> list[tuple[Place, Source]]:
+        """Those in which another version's work is followed."""
+        return [(place, each) for place, each in self.sources.items() if place.number == number and each.followed]
+
+    def acts(self, number: int) -> bool:
+        """Whether this version acts in the partition, and no other."""
+        return self.roles.get(number, Role()).acts
 
     def events_of(self, sources: Iterable[Place]) -> set[Place]:
         """Where the events go that records of these sources lead to."""
@@ -109,7 +141,11 @@ class Holdings:
         """Sources that wait for a restore or a due time, and changelogs that only this worker writes now."""
         held = self.replicas.held.items()
         restoring = {place.number for place, replica in held if replica.active and not replica.restored}
-        sources = {place for place, source in self.sources.items() if place.number in restoring or source.due_at}
+        sources = {
+            place
+            for place, source in self.sources.items()
+            if place.number in restoring or source.due_at or source.held_back
+        }
         return sources | {place for place, replica in held if replica.ours}
 
     # Changed by the engine.
@@ -135,8 +171,12 @@ class Holdings:
         self.answers.wake_all()
 
     def take(self, plan: Plan) -> None:
+        self.roles = plan.roles
+        self.processors = {**self._own_processors}
+        for topic, followers in plan.followers.items():
+            self.processors[topic] = [*self._own_processors.get(topic, ()), *followers]
         for place, position in plan.positions.items():
-            self.sources[place] = Source(place, self.processors[place.topic], position, plan.ends[place])
+            self.sources[place] = self._source(place, position, plan)
         ends = {**plan.ends, **self.replicas.pass_written(plan.written)}
         self.replicas.hold(plan.actives, plan.standbys, plan.starts, ends, plan.topic_ids, plan.written)
         for place, replica in self.replicas.held.items():
@@ -145,6 +185,15 @@ class Holdings:
         self.reached = dict(plan.positions)
         self._event_offsets = {place: ends[place] - 1 for place in plan.events}
         self.answers.tell_progress()
+
+    def _source(self, place: Place, position: int, plan: Plan) -> Source:
+        own = self._own_processors.get(place.topic, ())
+        if self.acts(place.number):
+            return Source(place, own, position, plan.ends[place])
+        followers = plan.followers.get(place.topic, ())
+        processors = [*(each for each in own if not each.writes), *followers]
+        held_back = not processors and place.topic != self.topology.parking.name
+        return Source(place, processors, position, plan.ends[place], held_back=held_back, followed=bool(followers))
 
     def events_written(self, written: Mapping[Place, int]) -> None:
         """Before rows tell of these events: a position must not lie before them. written: the last offset, by place."""

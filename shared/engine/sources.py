@@ -25,6 +25,7 @@ class Source:
     handled here. due_at: when a delayed source continues, 0 when it does not wait. Times in seconds since the epoch.
     due_by: the latest that it may wait until, by `elapsed_s`. begins: the first offset that a processor handles, by its
     name, for those that pass over earlier ones. is_spreading: its next record is handled in part, and goes on.
+    held_back: whether nothing is read, as another version acts. followed: whether another version is followed here.
     """
 
     place: Place
@@ -36,6 +37,8 @@ class Source:
     due_by: float = 0.0
     begins: Mapping[str, int] = field(default_factory=dict)
     is_spreading: bool = False
+    held_back: bool = False
+    followed: bool = False
     _known_end: int = 0  # what lies before it was in the log at `_known_at`, by `elapsed_s`
     _known_at: float = 0.0
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from uuid import uuid4
 
 from shared.engine.asking import Asking
+from shared.engine.following import followers
 from shared.engine.guards import TopicGuard
 from shared.engine.holdings import Holdings, Plan
 from shared.engine.membership import Assignment
@@ -18,6 +20,9 @@ from shared.kafka.transactions import TransactionAborted, TransactionalProducer
 from shared.operations.provision import require_partitions
 from shared.runtime.clock import BrokersClock, elapsed_s
 from shared.runtime.positions import Place
+from shared.runtime.routes import Role, Routes
+
+_PAUSE_S = 0.05
 
 
 class TakeOver:
@@ -34,7 +39,9 @@ class TakeOver:
         ask: Asking,
         sign: Callable[[Place, str], None],
         clock: BrokersClock,
+        routes: Routes | None = None,
     ) -> None:
+        self._routes = routes
         self.may_be_pending = True  # offsets that were aborted under our name: see `forget_pending`
         self._clock = clock
         self._holdings = holdings
@@ -58,30 +65,78 @@ class TakeOver:
         events = self._holdings.events_of(sources)
         self._refuse_added(sources)
         self._refuse_strays(sources, assignment.active)
-        await self._version.refuse_if_superseded(ask)
-        committed = await ask(self._committed, sources, assignment.member)
+        turns = [Place(self._holdings.topology.routes.name, n) for n in sorted({each.number for each in sources})]
+        turns = [] if self._routes is None else turns
+        committed = await ask(self._committed, [*sources, *turns], assignment.member)
+        roles = {place.number: Role.of(committed.pop(place)) for place in turns}
+        if all(role.acts for role in roles.values()):
+            await self._version.refuse_if_superseded(ask)
+        shadows = {number for number, role in roles.items() if not role.acts}
+        followers, followed = await self._followed(shadows, roles)
         if set(committed.values()) == {None}:
             await self._version.refuse_if_it_would_repeat()
-        starts = await ask(offsets.starts, sources + actives + standbys)
+        starts = await ask(offsets.starts, {*sources, *actives, *standbys, *followed})
         asked_at = elapsed_s()
-        ends = await ask(offsets.ends, {*sources, *actives, *standbys, *events})
+        ends = await ask(offsets.ends, {*sources, *actives, *standbys, *events, *followed})
         topic_ids = await ask(self._found_topics)
         self._topic_guard.check(topic_ids)
-        await self._version.refuse_changed_tables(committed, starts, ends)
-        await self._reading.learn(place.topic for place in (*sources, *actives, *standbys))
+        acting = {place: position for place, position in committed.items() if place.number not in shadows}
+        await self._version.refuse_changed_tables(acting, starts, ends)
+        await self._reading.learn(place.topic for place in (*sources, *actives, *standbys, *followed))
         # an empty changelog stays empty while it tells that no record was handled
         read = {place for place in sources if committed[place]}
         handled = replicas.begun(read | {place for place in self._told_by(read) if committed.get(place) is not None})
-        begun = [place for place in actives if place in handled or starts[place] < ends[place]]
+        begun = [
+            place for place in actives if place in handled or place.number in shadows or starts[place] < ends[place]
+        ]
         written = await ask(self._written_ends, begun)
         if not self._clock.is_known and any(each.delay_s for place in sources for each in self._processors(place)):
             dead_letters = self._holdings.topology.dead_letters.name
             await ask(self._written_ends, [Place(dead_letters, sources[0].number)])  # tells the time
+        for place in [place for place in sources if place.number in shadows and self._is_held_back(place)]:
+            committed[place] = max(committed[place] or 0, starts[place])  # retention removes what others have handled
         positions = {place: first_position(place, committed[place], starts[place], ends[place]) for place in sources}
+        # what is followed can be read twice, and what was removed tells nothing any more
+        positions |= {
+            place: at if starts[place] <= at <= ends[place] else starts[place]
+            for place, at in followed.items()
+            if place not in positions
+        }
         self._version.warn_of_late_views({place for place in sources if positions[place] > starts[place]}, ends)
         new = {place for place in sources if committed[place] is None}
         positions |= {place: ends[place] for place in new if self._all_begin_late(place)}
-        return Plan(positions, new, actives, standbys, events, starts, ends, asked_at, written, topic_ids)
+        return Plan(
+            positions, new, actives, standbys, events, starts, ends, asked_at, written, topic_ids, roles, followers
+        )
+
+    async def _followed(
+        self, shadows: Set[int], roles: Mapping[int, Role]
+    ) -> tuple[Mapping[str, Sequence[Processor]], Mapping[Place, int]]:
+        """What to follow where another version acts, and from where on. Raises OffsetsUnknown."""
+        if not shadows or self._routes is None:
+            return {}, {}
+        while not self._routes.read or any(self._is_news(number, roles[number]) for number in shadows):
+            await self._ask(lambda: None)  # a rebalance or a stop comes first
+            await asyncio.sleep(_PAUSE_S)
+        topology = self._holdings.topology
+        acting = {}
+        for number in shadows:
+            turn = self._routes.turn(number)
+            assert turn is not None
+            acting[number] = turn.giver if turn.version == topology.version else turn.version
+        found = followers(topology, self._holdings.own, max(acting.values()))
+        places = [Place(topic, number) for topic in found for number in sorted(shadows)]
+        committed = await self._ask(self._offsets.committed, topology.group, places)
+        return found, {place: at or 0 for place, at in committed.items()}
+
+    def _is_news(self, number: int, role: Role) -> bool:
+        """Whether the routes read so far don't say yet what the group has."""
+        turn = None if self._routes is None else self._routes.turn(number)
+        return turn is None or turn.number < role.number
+
+    def _is_held_back(self, source: Place) -> bool:
+        processors = self._processors(source)
+        return bool(processors) and all(each.writes for each in processors)
 
     def _processors(self, source: Place) -> Sequence[Processor]:
         return self._holdings.processors[source.topic]

@@ -11,6 +11,7 @@ import structlog
 from shared.engine.processors import Processor
 from shared.kafka.offsets import Offsets
 from shared.runtime.positions import Place
+from shared.runtime.routes import Role
 from shared.topology.topics import Topology
 
 log = structlog.get_logger(__name__)
@@ -69,6 +70,11 @@ class MixedReleases(VersionRefused):
     """
 
 
+def supersedes(after: Role, own: Role) -> bool:
+    """Whether the next version has gone on from this one's positions, instead of standing beside it."""
+    return own.acts and (after.number > own.number or (after.acts and after.number == own.number))
+
+
 class VersionGuard:
     """Asked at each take-over, before a record is read."""
 
@@ -83,8 +89,14 @@ class VersionGuard:
         self._ask = ask
 
     async def refuse_if_superseded(self, ask: Ask) -> None:
-        """Raises Superseded if the brokers have positions of the next version, or OffsetsUnknown as `ask` does."""
-        if self._writes and await self._has_begun(self._topology.next_version.group, ask):
+        """Raises Superseded if the next version acts where this one does, or OffsetsUnknown as `ask` does."""
+        topology = self._topology
+        if not self._writes or not await self._has_begun(topology.next_version.group, ask):
+            return
+        turns = self._all_partitions([topology.routes.name])
+        after = await ask(self._offsets.committed, topology.next_version.group, turns)  # first: ours can only be later
+        own = await ask(self._offsets.committed, topology.group, turns)
+        if any(supersedes(Role.of(after[place]), Role.of(own[place])) for place in turns):
             self.refuse_successor()
 
     def refuse_successor(self) -> None:

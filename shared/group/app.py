@@ -119,7 +119,7 @@ class WorkerApp(faust.App):
         for source in sources:
             self.topics.add(self.topic(source, key_type=bytes, value_type=bytes, acks=False))
         self.abilities = abilities_of(topology, self.engine_topics, self._working)
-        self.routes = None if topology.routes is None else Routes()
+        self.routes = Routes()
         self._http = http
 
     def _row_table(self, table: Table, codec: Codec[Any] | None) -> RowTable:
@@ -145,8 +145,7 @@ class WorkerApp(faust.App):
         if self.tracing is not None:
             self.tracing.start()
         await self.add_runtime_dependency(self.engine)
-        if self.routes is not None:
-            await self.add_runtime_dependency(self._keeper(self.routes))
+        await self.add_runtime_dependency(self._keeper(self.routes))
         await self.add_runtime_dependency(self._http(self))
 
     async def on_stop(self) -> None:
@@ -178,6 +177,7 @@ class WorkerApp(faust.App):
             sign=lambda place, note: sign(self, place, note),
             lease_s=self.lease_s,
             tracing=self.tracing,
+            routes=self.routes if self._acts else None,
             loop=self.loop,
             beacon=self.beacon,
         )
@@ -188,9 +188,15 @@ class WorkerApp(faust.App):
             return [n for n in range(self.topology.partitions) if served(self.topology.shown_tables[0], n)]
 
         url, bootstrap = self.settings.url, self.settings.bootstrap
+        numbers = range(self.topology.partitions if self._acts else 1)
         return RouteKeeper(
-            self.topology, routes, self.new_consumer, bootstrap, owned, url, loop=self.loop, beacon=self.beacon
+            self.topology, routes, self.new_consumer, bootstrap, owned, url, numbers, loop=self.loop, beacon=self.beacon
         )
+
+    @property
+    def _acts(self) -> bool:
+        """Whether it does more than read, so that only one version may in each partition."""
+        return any(each.writes for each in self._working)
 
     def new_consumer(self, fetch_bytes: int = 2**20, **other: Any) -> LogReader:
         """other: options of aiokafka, in the place of the usual ones."""

@@ -25,7 +25,7 @@ from shared.kafka.producer import CommandProducer, ProducerFailed
 from shared.runtime.clock import brokers_clock
 from shared.runtime.machine import Growth, machine
 from shared.runtime.positions import Committed, Place
-from shared.runtime.routes import Routes
+from shared.runtime.routes import Role, Routes
 from shared.runtime.settings import Settings
 from shared.runtime.status import Machine, ReplicaStatus, SourceStatus, Status, Trouble
 from shared.runtime.tracing import Tracing
@@ -82,7 +82,17 @@ class WorkerNode:
         return members(self._app)
 
     def serves(self, table: Table, partition: int) -> bool:
-        return self._app.engine.serves(table, partition)
+        return self._app.engine.serves(table, partition) and not self._is_changing(partition)
+
+    def _is_changing(self, partition: int) -> bool:
+        """Whether this version's turn is being given, and routes don't say so yet, or taken, and rows here may still
+        lack what the other one has done.
+        """
+        turn = None if self.routes is None else self.routes.turn(partition)
+        if turn is None:
+            return False
+        role = self._held.roles.get(partition, Role())
+        return turn.number < role.number or (turn.version == self.topology.version and not role.acts)
 
     def state_type(self, table: Table) -> Any:
         return self._held.replicas.codec(table).state_type
@@ -202,7 +212,7 @@ class WorkerNode:
         )
 
     def _source(self, place: Place, source: Source, now: float) -> SourceStatus:
-        lag, heat = self._app.engine.reading.lag(source), self._app.engine.heat
+        lag, heat = 0 if source.held_back else self._app.engine.reading.lag(source), self._app.engine.heat
         total = heat.totals.get(place)
         return SourceStatus(
             topic=place.topic,
@@ -210,6 +220,7 @@ class WorkerNode:
             position=source.position,
             lag_records=lag,
             lag_seconds=_age(lag, source.handled_until, now),
+            held_back=source.held_back,
             handled=total.records if total else 0,
             busy_s=round(total.seconds, 3) if total else 0.0,
             load=heat.load(place),

@@ -21,7 +21,9 @@ PAUSE_S = 1.0
 
 
 class RouteKeeper(Service):
-    """owned: the partitions that are served here. url: where this worker is called."""
+    """owned: the partitions that are served here. url: where this worker is called. numbers: of the topic's
+    partitions, those with turns, too, where the service does more than read.
+    """
 
     def __init__(
         self,
@@ -31,10 +33,10 @@ class RouteKeeper(Service):
         bootstrap: str,
         owned: Callable[[], Iterable[int]],
         url: str,
+        numbers: Iterable[int] = (PARTITION,),
         **of_mode: Any,
     ) -> None:
         super().__init__(**of_mode)
-        assert topology.routes is not None
         self._topology = topology
         self._topic = topology.routes.name
         self._routes = routes
@@ -42,6 +44,7 @@ class RouteKeeper(Service):
         self._bootstrap = bootstrap
         self._owned = owned
         self._url = url
+        self._numbers = frozenset(numbers)
         self._producer: CommandProducer | None = None
 
     @Service.task
@@ -54,20 +57,20 @@ class RouteKeeper(Service):
             await self.sleep(PAUSE_S)
 
     async def _follow(self) -> None:
-        reader, tp = self._new_consumer(), TopicPartition(self._topic, PARTITION)
+        reader, tps = self._new_consumer(), [TopicPartition(self._topic, number) for number in sorted(self._numbers)]
         try:
             await reader.start()
-            reader.assign([tp])
-            await reader.seek_to_beginning(tp)
-            end = (await reader.end_offsets([tp]))[tp]
+            reader.assign(tps)
+            await reader.seek_to_beginning(*tps)
+            ends = await reader.end_offsets(tps)
             while not self.should_stop:
-                fetched = await reader.getmany(tp, timeout_ms=POLL_MS)
+                fetched = await reader.getmany(*tps, timeout_ms=POLL_MS)
                 passed_on = self._routes.passed_on(self._topology.version)
-                for record in fetched.get(tp, ()):
-                    self._routes.apply(record.key, record.value)
+                for record in (record for records in fetched.values() for record in records):
+                    self._routes.apply(record.key, record.value, record.partition)
                 if passed_on != self._routes.passed_on(self._topology.version):
                     log.info("another version answers from now on, or this one again", active=self._routes.active)
-                if self._routes.read or await reader.position(tp) >= end:
+                if self._routes.read or all([await reader.position(tp) >= end for tp, end in ends.items()]):
                     self._routes.read = True
                     await self._say_what_is_owned()
         finally:

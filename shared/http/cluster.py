@@ -66,6 +66,7 @@ class SourcePartition(BaseModel):
     position: int
     lag_records: int
     lag_seconds: float | None
+    held_back: bool = False
     load: Load | None = None
 
 

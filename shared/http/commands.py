@@ -33,6 +33,7 @@ from shared.http.paths import LEGAL_ID, UNESCAPED, Segment
 from shared.http.peers import Peers
 from shared.http.problems import Problem, not_valid, problem
 from shared.http.refusals import Forbidden
+from shared.http.versions import acting_elsewhere, owner_in
 from shared.http.waiting import MAX_WAIT_S, while_connected
 from shared.privacy.persons import Forgotten, check_person_keys
 from shared.privacy.sealing import sealer
@@ -291,7 +292,11 @@ class Commands:
 
     def owner(self, aggregate_id: str) -> str | None:
         """URL of the worker that decides; None while none does."""
-        partition = self._node.partition(aggregate_id.encode())
+        return self._owner(self._node.partition(aggregate_id.encode()))
+
+    def _owner(self, partition: int) -> str | None:
+        if (version := acting_elsewhere(self._node, partition)) is not None:
+            return owner_in(self._node.routes, version, partition)
         return self.url if self._serves(partition) else self._node.owner(self._table, partition)
 
     async def begin(
@@ -304,7 +309,7 @@ class Commands:
         begin_ns = int(brokers_clock.now() * 1e9)
         key = aggregate_id.encode()
         partition = self._node.partition(key)
-        if not self._serves(partition):
+        if not self._serves(partition) or acting_elsewhere(self._node, partition) is not None:
             raise NotReady("the owner of this key is moving")
         _check_command(own, command)
         if own is not None:
@@ -409,8 +414,8 @@ class Commands:
         """The outcome of a command: 201, 409, 412, 500; 404 when it is not, or no longer, known."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
-        if not self._serves(partition):
-            return await self._peers.forward(request, self._node.owner(self._table, partition))
+        if (owner := self._owner(partition)) != self.url:
+            return await self._peers.forward(request, owner)
         row = self._node.read(self._table, partition, key)
         outcome = self._known(request, row, aggregate_id, partition, command_id)
         if outcome is None:

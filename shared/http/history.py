@@ -35,6 +35,7 @@ from shared.http.peers import Peers
 from shared.http.problems import Problem
 from shared.http.queries import MinPosition, Queries, Reading, Wait
 from shared.http.refusals import Archived
+from shared.http.versions import other_version, owner_in
 from shared.topology.topics import Table, Topic
 
 MAX_PAGE = 100
@@ -131,6 +132,9 @@ class History(Queries):
 
     async def _events(self, request: Request, aggregate_id: str, query: EventsQuery) -> Response:
         partition = self._node.partition(check_aggregate_id(aggregate_id).encode())
+        if (version := other_version(request, self._node, partition)) is not None:
+            acting = owner_in(self._node.routes, version, partition)
+            return await self._awaited(request, self._peers.forward(request, acting, query.wait))
         if self._node.serves(self._table, partition):
             return await self._awaited(request, self._page(request, aggregate_id, partition, query))
         owner = self._node.owner(self._table, partition)

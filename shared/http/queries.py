@@ -106,7 +106,7 @@ class Queries:
         """The row, from its owner (this worker, or one hop away) or from a standby within `max_lag`."""
         key = check_aggregate_id(aggregate_id).encode()
         partition = self._node.partition(key)
-        if (version := other_version(request, self._node)) is not None:
+        if (version := other_version(request, self._node, partition)) is not None:
             owner = owner_in(self._node.routes, version, partition)
             return await self._awaited(request, self._peers.forward(request, owner, reading.wait))
         if self._node.serves(self._table, partition):

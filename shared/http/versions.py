@@ -13,8 +13,8 @@ from shared.runtime.routes import Routes
 VERSION_HEADER = "Onefold-Version"
 
 
-def other_version(request: Request, node: Node) -> int | None:
-    """The version whose worker has to answer; None if it is this worker's.
+def other_version(request: Request, node: Node, partition: int | None = None) -> int | None:
+    """The version whose worker has to answer; None if it is this worker's. partition: if only one is asked about.
 
     Raises NotReady while that is not known yet, and RequestValidationError for a header that names none.
     """
@@ -28,12 +28,20 @@ def other_version(request: Request, node: Node) -> int | None:
         raise NotReady("which version answers is not known yet")
     else:
         known, wanted = routes.versions | {own}, routes.active.version if routes.active else own
+        if partition is not None and (turn := routes.turn(partition)):
+            wanted = turn.version
     if named is not None:
         if named not in map(str, known):
             versions = ", ".join(map(str, sorted(known)))
             raise not_valid("header", VERSION_HEADER.lower(), f"there are workers of version {versions}")
         wanted = int(named)
     return None if wanted == own else wanted
+
+
+def acting_elsewhere(node: Node, partition: int) -> int | None:
+    """The version that decides in the partition; None if it is this worker's."""
+    turn = None if node.routes is None else node.routes.turn(partition)
+    return None if turn is None or turn.version == node.topology.version else turn.version
 
 
 def owner_in(routes: Routes | None, version: int, partition: int) -> str:

@@ -1,14 +1,14 @@
-"""Versions of a service of views, side by side: what stands, how their rows compare, and which of them answers.
+"""Versions of a service, side by side: what stands, how their rows compare, which of them answers, and which one acts.
 
 A plan is made of what is found on the brokers, and says what will be done, or is refused. Each step may have been taken
-already, so whoever was interrupted does the same again. Only what only reads can stand twice: two versions that decide,
-send or copy would do all of it twice.
+already, so whoever was interrupted does the same again. Of a service that decides, sends, copies or publishes, one
+version has the turn in each partition: its workers give it to the next one, in a transaction.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -24,8 +24,9 @@ from shared.kafka.brokers import Brokers, BrokersUnavailable, Positions, explain
 from shared.kafka.producer import producer_config
 from shared.kafka.spans import Span, read, read_all
 from shared.operations.provision import provision
+from shared.parking.parked import PARKED_CODEC, Parked, is_note
 from shared.runtime.positions import Place
-from shared.runtime.routes import PARTITION, Active, Routes, owner_key
+from shared.runtime.routes import PARTITION, TURN, Active, Role, Routes, Turn, owner_key
 from shared.runtime.settings import Settings
 from shared.topology.declaration import Service
 from shared.topology.topics import Table, Topology
@@ -113,9 +114,9 @@ class Versions:
     def routes(self) -> Routes:
         """As they are now."""
         routes, topic = Routes(), self.topology.routes
-        if topic is not None and self._brokers.has(topic.name):
-            for _, key, value in read_all(self._brokers, topic.name):
-                routes.apply(key, value)
+        if self._brokers.has(topic.name):
+            for partition, key, value in read_all(self._brokers, topic.name):
+                routes.apply(key, value, partition)
         return routes
 
     def standing(self) -> list[Standing]:
@@ -133,8 +134,9 @@ class Versions:
 
     def deploy(self) -> Iterator[Step]:
         """Raises VersionsRefused."""
-        self._refuse_what_acts()
-        new, active = self.topology, self.routes().active
+        self._refuse_unfollowed()
+        new, routes = self.topology, self.routes()
+        active = routes.active
         if new.version == 1:
             raise self._refusal("only version 1 is declared", "raise `version` in topology.py, beside the change")
         stays = active or Active(version=new.version - 1)
@@ -144,37 +146,52 @@ class Versions:
         if not self._positions(stays.version):
             fix = f"start its workers; or if {new.group} is to be the only one, `rebuild {new.service}`"
             raise self._refusal(f"{self.of(stays.version).group} has read nothing yet", fix)
+        self._refuse_third(stays.version)
         positions = self._positions(new.version)
         if not positions:
             self._refuse_cut_history()
         yield Step(f"topics of {new.group} are created, where they are missing", self._provision)
         if active is None:
             yield Step(f"version {stays.version} answers all requests", lambda: self._say(stays))
+        numbers = range(new.partitions) if self.acts else ()
+        if missing := [number for number in numbers if routes.turn(number) is None]:
+            stays_at = f"version {stays.version} has its turn in {len(missing)} partitions"
+            turn = Turn(number=0, version=stays.version, giver=stays.version)
+            yield Step(stays_at, lambda: self._say_turns(dict.fromkeys(missing, turn)))
         if not positions:
             starts = self._starts()
             begins = f"{new.group} begins at the first record of {', '.join(starts)}"
-            yield Step(begins, lambda: self._brokers.commit(new.group, starts))
+            yield Step(begins, lambda: self._brokers.commit(new.group, {**starts, **self._held_back(stays.version)}))
 
     def switch(self, by: str, reason: str) -> Iterator[Step]:
         """To the declared version. Raises VersionsRefused."""
-        self._refuse_what_acts()
         routes, version = self.routes(), self.topology.version
         if routes.active is None:
             raise self._refusal("it has one version", f"`deploy {self.topology.service}` first")
-        if routes.active.version == version:
-            return
-        self._refuse_unfit(version, routes.active.version, routes)
-        yield self._answers(Active(version=version, former=routes.active.version, by=by, reason=reason))
+        if (active := routes.active.version) != version:
+            self._refuse_unfit(version, active, routes)
+            yield from self._lacks(version)
+            yield self._answers(Active(version=version, former=active, by=by, reason=reason))
+        yield from self._takes_turns(version, routes)
 
     def rollback(self, by: str, reason: str) -> Iterator[Step]:
         """To the version that answered before the last switch. Raises VersionsRefused."""
         routes = self.routes()
         former = routes.active.former if routes.active else None
+        if (
+            routes.active is not None
+            and former is None
+            and (left := [*self._takes_turns(routes.active.version, routes)])
+        ):
+            yield from left  # of one that was interrupted
+            return
         if routes.active is None or former is None:
             fix = f"`versions {self.topology.service}` shows what answers"
             raise self._refusal("there is no switch to take back", fix)
         self._refuse_unfit(former, routes.active.version, routes)
+        yield from self._lacks(former)
         yield self._answers(Active(version=former, by=by, reason=reason))
+        yield from self._takes_turns(former, routes)
 
     def retire(self, version: int) -> Iterator[Step]:
         """Deletes all that is of this version alone. Raises VersionsRefused."""
@@ -183,6 +200,8 @@ class Versions:
             raise self._refusal("it has one version", f"`deploy {self.topology.service}` the next one first")
         if routes.active.version == version:
             raise self._refusal(f"version {version} is active", f"`switch {self.topology.service}`, or name another")
+        if self.acts and any(routes.has_turn(version, number) for number in range(self.topology.partitions)):
+            raise self._refusal(f"version {version} still has its turn in some partitions", "`switch`, or `rollback`")
         if members := self._brokers.members(gone.group):
             fix = "stop every worker of it; a killed one counts until its session times out"
             raise self._refusal(f"{', '.join(members)} in the group {gone.group}", fix)
@@ -214,8 +233,12 @@ class Versions:
         Raises VersionsRefused if one stays behind.
         """
         until = self._both(self._positions(one), self._positions(other))
+        if self.service.decider is not None:
+            commands = self.service.aggregates.source.name
+            until = {**until, commands: self._brokers.positions(self.of(one).group).get(commands, {})}
         for version in (one, other):
-            self._await(version, until)
+            self._await(version, {topic: until[topic] for topic in self._sources() if topic in until})
+        self._await_following(other, one)
         shared = [table for table in self.topology.tables if self._have(table, one, other)]
         for table in shared:
             found = Compared(table.name)
@@ -242,23 +265,138 @@ class Versions:
             rows.later |= rows.deleted
         return rows
 
-    def _refuse_what_acts(self) -> None:
-        service, name = self.service, self.topology.service
-        acting = [
-            what
-            for what, some in (
-                ("decides", service.decider),
-                ("copies under other keys", service.rekeys),
-                ("sends commands", service.policies),
-                ("has timers", service.timers),
-                ("publishes", service.publications),
+    @property
+    def acts(self) -> bool:
+        """Whether the service does more than read."""
+        return bool(self._acting())
+
+    def _acting(self) -> Mapping[str, bool]:
+        """The topics that lead to more than rows; whether from their first record on, if no version has read them."""
+        service, found = self.service, dict[str, bool]()
+        if service.decider is not None:
+            found[service.aggregates.source.name] = True
+        found |= dict.fromkeys([each.source.name for each in service.rekeys], True)
+        found |= dict.fromkeys([each.source.name for each in service.timers], True)
+        late = [(each.source.name, each.from_start) for each in service.policies]
+        late += [(each.source.name, each.from_start) for each in service.publications]
+        for source, from_start in late:
+            found[source] = found.get(source, False) or from_start
+        return found
+
+    def _held_back(self, version: int) -> Mapping[str, Positions]:
+        """Where the next version stands in what that one alone reads on from, and that it has no turn yet."""
+        if not self.acts:
+            return {}
+        routes, known = self.routes(), self._brokers.positions(self.of(version).group)
+        turns = {number: turn.number for number in range(self.topology.partitions) if (turn := routes.turn(number))}
+        unread = {topic: anew for topic, anew in self._acting().items() if topic not in self._sources()}
+        starts, ends = self._brokers.starts, self._brokers.settled_ends
+        return {
+            **{topic: starts(topic) if topic in known or anew else ends(topic) for topic, anew in unread.items()},
+            self.topology.routes.name: {number: Role(at, acts=False).committed for number, at in turns.items()},
+        }
+
+    def _takes_turns(self, version: int, routes: Routes) -> Iterator[Step]:
+        left, goes_on = self._without_turn(version, routes), self._goes_on(version, routes)
+        if goes_on:
+            says = (
+                f"version {version} has the turn in {len(goes_on)} partitions, as it goes on from the former positions"
             )
-            if some
+            yield Step(says, lambda: self._say_turns(goes_on))
+        if more := [number for number in left if number not in goes_on]:
+            takes = f"version {version} takes its turn in {len(more)} partitions, once the other one has given it"
+            yield Step(takes, lambda: self._await_turns(version))
+
+    def _roles(self, version: int) -> Mapping[int, Role]:
+        """By partition, by the word of its group; in none if the service only reads."""
+        committed = self._brokers.positions(self.of(version).group).get(self.topology.routes.name, {})
+        numbers = range(self.topology.partitions) if self.acts else ()
+        return {number: Role.of(committed.get(number)) for number in numbers}
+
+    def _without_turn(self, version: int, routes: Routes) -> list[int]:
+        """The partitions in which it has not taken its turn."""
+        return [
+            number
+            for number, role in self._roles(version).items()
+            if (turn := routes.turn(number)) is None or turn.version != version or not role.acts
         ]
-        if acting or self.topology.routes is None:
-            what = " and ".join(acting) or "has no view"
-            fix = f"`rebuild {name}`, with its workers stopped; or move what only reads to a service of its own"
-            raise self._refusal(f"it {what}, and two versions at once would do so twice", fix)
+
+    def _goes_on(self, version: int, routes: Routes) -> Mapping[int, Turn]:
+        """The turns of another version that `rebuild` has let this one go on from: by their own word, both act."""
+        own = self._roles(version)
+        turns = {number: turn for number in own if (turn := routes.turn(number)) and turn.version != version}
+        others = {each: self._roles(each) for each in {turn.version for turn in turns.values()}}
+        return {
+            number: turn.model_copy(update={"version": version})
+            for number, turn in turns.items()
+            if own[number].acts and others[turn.version][number] == own[number]
+        }
+
+    def _await_turns(self, version: int) -> None:
+        """Raises VersionsRefused."""
+        deadline = time.monotonic() + CATCH_UP_S
+        while left := self._without_turn(version, self.routes()):
+            if time.monotonic() > deadline:
+                fix = "see the workers' logs, then do this again, or `rollback`: it goes on from what it finds"
+                raise self._refusal(f"version {version} does not act in partitions {left} yet", fix)
+            time.sleep(_PAUSE_S)
+
+    def _refuse_third(self, active: int) -> None:
+        """A version follows one other."""
+        others = {each.version for each in self.standing()} - {active, self.topology.version} if self.acts else set()
+        if others:
+            fix = f"`retire {self.topology.service} {min(others)}`"
+            raise self._refusal(f"version {min(others)} still stands beside version {active}", fix)
+
+    def _refuse_unfollowed(self) -> None:
+        service, name = self.service, self.topology.service
+        if not self.topology.tables:
+            raise self._refusal(
+                "it has no rows to see beforehand", "leave `version` as it was, and replace its workers"
+            )
+        if service.decider is not None and service.aggregates.ends:
+            fix = f"`rebuild {name}`, with its workers stopped"
+            raise self._refusal("its aggregates' rows end, which another version can't follow yet", fix)
+
+    def _parked(self, version: int) -> Mapping[str, Sequence[Parked]]:
+        """What waits for an operator, by processor."""
+        latest = {(number, key): value for number, key, value in read_all(self._brokers, self._parked_of(version))}
+        found = defaultdict[str, list[Parked]](list)
+        for (_, key), value in latest.items():
+            if value is not None and not is_note(key) and not (parked := PARKED_CODEC.decode(value).state).is_page:
+                found[parked.processor].append(parked)
+        return found
+
+    def _parked_of(self, version: int) -> str:
+        return self.of(version).changelog(self.topology.parked).name
+
+    def _refuse_parked(self, version: int, active: int) -> None:
+        """What waits for an operator can't be followed, nor given to another version."""
+        for each in (version, active) if self.acts else ():
+            for processor, parked in self._parked(each).items():
+                if processor not in self._views:
+                    fix = f"`dead-letters` of {self.of(each).group}: correct, retry or discard what is parked"
+                    raise self._refusal(f"version {each} could not handle {_unhandled(processor, parked)}", fix)
+
+    def _lacks(self, version: int) -> Iterator[Step]:
+        """What its views can't show."""
+        for processor, parked in self._parked(version).items():
+            if processor in self._views:
+                lacks = f"{processor} of version {version} goes without what it could not read, until it is retried: "
+                yield Step(lacks + _unhandled(processor, parked), lambda: None)
+
+    @property
+    def _views(self) -> set[str]:
+        return {table.name for table in self.topology.tables if not table.is_of_commands}
+
+    def _await_following(self, version: int, active: int) -> None:
+        """Returns once the version has followed all that the active one had done by now. Raises VersionsRefused."""
+        if self.service.decider is None or self.topology.outcomes is None:
+            return
+        followed = [self.of(active).changelog(each).name for each in (self.service.aggregates, self.topology.outcomes)]
+        until = {topic: self._brokers.settled_ends(topic) for topic in (*followed, self.service.events.name)}
+        shadows = {number for number, role in self._roles(version).items() if not role.acts}
+        self._await(version, {topic: {n: ends[n] for n in shadows} for topic, ends in until.items()})
 
     def _refuse_cut_history(self) -> None:
         for topic, starts in self._starts().items():
@@ -271,15 +409,20 @@ class Versions:
         group = self.of(version).group
         if not self._brokers.members(group):
             raise self._refusal(f"{group} has no workers", f"start workers of version {version}")
+        if self.acts and not self._brokers.members(self.of(active).group) and not self._goes_on(version, routes):
+            lone = f"{self.of(active).group} has no workers, which alone can give the turn that it has"
+            raise self._refusal(lone, f"start workers of version {active}")
         if unowned := set(range(self.topology.partitions)) - routes.owners(version).keys():
             fix = "try again once its workers are ready; the log of one that is not says why"
             raise self._refusal(f"no worker of {group} has said that it owns partitions {sorted(unowned)}", fix)
+        self._refuse_parked(version, active)
         self._await(version, self._positions(active))
+        self._await_following(version, active)
 
     def _await(self, version: int, until: Mapping[str, Positions]) -> None:
         """Returns once the version has read all below `until`. Raises VersionsRefused."""
         deadline = time.monotonic() + CATCH_UP_S
-        while behind := self._unread(self._positions(version), until):
+        while behind := self._unread(self._brokers.positions(self.of(version).group), until):
             if time.monotonic() > deadline:
                 group, fix = self.of(version).group, "try again once it has caught up; `versions` shows how far it is"
                 raise self._refusal(f"{group} is {behind} records behind", fix)
@@ -309,7 +452,10 @@ class Versions:
         return {topic: found[topic] for topic in self._sources() if topic in found}
 
     def _sources(self) -> list[str]:
-        return list(dict.fromkeys(each.source.name for table in self.topology.tables for each in table.folded))
+        views = [each for table in self.topology.tables for each in table.folded if not each.is_of_commands]
+        history = [] if self.topology.history is None else [self.topology.history.name]
+        followed = [] if self.service.decider is None else [self.service.events.name]
+        return list(dict.fromkeys([*(each.source.name for each in views), *history, *followed]))
 
     def _starts(self) -> Mapping[str, Positions]:
         return {topic: self._brokers.starts(topic) for topic in self._sources()}
@@ -338,15 +484,18 @@ class Versions:
     def _say(self, active: Active) -> None:
         self._write(dict([active.record]))
 
-    def _write(self, records: Mapping[bytes, bytes | None]) -> None:
-        assert self.topology.routes is not None
+    def _say_turns(self, turns: Mapping[int, Turn]) -> None:
+        for number, turn in turns.items():
+            self._write({TURN: turn.model_dump_json().encode()}, number)
+
+    def _write(self, records: Mapping[bytes, bytes | None], partition: int = PARTITION) -> None:
         producer, failed = Producer(producer_config(self._brokers.bootstrap)), list[Any]()
         for key, value in records.items():
             producer.produce(
                 self.topology.routes.name,
                 value,
                 key,
-                PARTITION,
+                partition,
                 on_delivery=lambda error, _: failed.append(error) if error else None,
             )
         if producer.flush(ANSWER_S) or failed:
@@ -368,6 +517,12 @@ class Versions:
 
     def _refusal(self, found: str, fix: str) -> VersionsRefused:
         return VersionsRefused(f"{self.topology.service}: {found}; fix: {fix}")
+
+
+def _unhandled(processor: str, parked: Sequence[Parked]) -> str:
+    first = min(parked, key=lambda each: (each.partition, each.offset))
+    more = f", and {len(parked) - 1} more keys" if len(parked) > 1 else ""
+    return f"{first.topic}/{first.partition} at {first.offset} in {processor} ({first.code}: {first.reason}){more}"
 
 
 class RowsAt:

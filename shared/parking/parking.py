@@ -45,6 +45,11 @@ class Parking:
         self._rows = rows
         self._ids = ids
 
+    @property
+    def ids(self) -> frozenset[str]:
+        """Of all that is parked."""
+        return frozenset(self._ids)
+
     def holds(self, processor: str, record: SourceRecord) -> bool:
         """Whether this record or an earlier one of its key is parked: never one before the first parked record."""
         if not self._ids or (id_ := self._id(processor, record)) not in self._ids:

@@ -1,4 +1,4 @@
-"""Steps of a flush at which a worker kills or freezes itself if ONEFOLD_FAILPOINT says so: for tests, in dev only."""
+"""Steps of a flush or a turn at which a worker kills or freezes itself if ONEFOLD_FAILPOINT says so: for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-STEPS = ("before_produce", "after_produce", "before_offsets", "after_offsets", "after_commit", "after_store")
+STEPS = (
+    *("before_produce", "after_produce", "before_offsets", "after_offsets", "after_commit", "after_store"),
+    *("before_turn", "in_turn", "after_turn"),  # of a version beside another
+)
 ACTIONS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 PATTERN = rf"^({'|'.join(STEPS)}):({'|'.join(ACTIONS)}):[1-9]\d{{0,5}}$"
 

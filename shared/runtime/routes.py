@@ -1,6 +1,7 @@
-"""Which version of a service answers, and which worker of each version owns which partition.
+"""Which version of a service answers, which worker of each version owns which partition, and whose turn it is there.
 
-Both are records of the topic `SERVICE.routes.v1`, all in its partition 0, which every worker of every version reads.
+All are records of the topic `SERVICE.routes.v1`, which every worker of every version reads: turns each in the partition
+that they are about, all else in partition 0.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -16,6 +18,7 @@ log = structlog.get_logger(__name__)
 
 PARTITION = 0
 ACTIVE = b"active"
+TURN = b"turn"
 
 _OWNER = re.compile(rb"owner/(\d{1,9})/(\d{1,9})")
 
@@ -38,6 +41,42 @@ class Active(BaseModel):
         return ACTIVE, self.model_dump_json().encode()
 
 
+class Turn(BaseModel):
+    """Which version acts in a partition from now on: decides, sends, copies and publishes. The one before, `giver`, has
+    written it in the transaction with which it stopped.
+
+    number: counts the turns of the partition. at: the next offset of each source, as the giver has left it. begins:
+    where some processors begin further on, by source and name, as it had noted.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    version: int
+    giver: int
+    at: Mapping[str, int] = {}
+    begins: Mapping[str, Mapping[str, int]] = {}
+
+
+class Role(NamedTuple):
+    """Of one version in a partition: whether it acts there, as of the turn of that number.
+
+    Its group commits it as a position in that partition of the routes, so that it is as true as its other positions.
+    """
+
+    number: int = 0
+    acts: bool = True
+
+    @classmethod
+    def of(cls, committed: int | None) -> Role:
+        """committed: None for a group that never gave or took a turn; it acts."""
+        return cls() if committed is None else cls(committed >> 1, bool(committed & 1))
+
+    @property
+    def committed(self) -> int:
+        return self.number << 1 | self.acts
+
+
 def owner_key(version: int, partition: int) -> bytes:
     """The key of the record whose value is the URL of the partition's owner in that version."""
     return b"owner/%d/%d" % (version, partition)
@@ -52,13 +91,17 @@ class Routes:
         self.read = False
         self.active: Active | None = None
         self._owners: dict[tuple[int, int], str] = {}
+        self._turns: dict[int, Turn] = {}
         self._moved = asyncio.Event()
 
-    def apply(self, key: bytes | None, value: bytes | None) -> None:
+    def apply(self, key: bytes | None, value: bytes | None, partition: int = PARTITION) -> None:
         """The next record. One that a later release wrote, and this one can't read, is passed over."""
-        if key == ACTIVE:
+        if key in (ACTIVE, TURN):
             try:
-                self.active = None if value is None else Active.model_validate_json(value)
+                if key == ACTIVE:
+                    self.active = None if value is None else Active.model_validate_json(value)
+                elif value is not None:
+                    self._turns[partition] = Turn.model_validate_json(value)
             except ValidationError as error:
                 log.error("a record of routes can't be read", reason=str(error))
             self._moved.set()
@@ -73,6 +116,15 @@ class Routes:
     def owner(self, version: int, partition: int) -> str | None:
         """URL of the worker that owns the partition in that version, by its own word; None if none has said so."""
         return self._owners.get((version, partition))
+
+    def turn(self, partition: int) -> Turn | None:
+        """The last one of the partition; None until a version that acts was deployed beside another."""
+        return self._turns.get(partition)
+
+    def has_turn(self, version: int, partition: int) -> bool:
+        """Whether it is this version's turn there, by the last record."""
+        turn = self._turns.get(partition)
+        return turn is not None and turn.version == version
 
     def owners(self, version: int) -> Mapping[int, str]:
         """The same of all partitions."""

@@ -53,7 +53,7 @@ class SourceStatus(BaseModel):
     """One partition of a topic processed by a worker. position: the next offset to handle. Lags as above.
 
     handled, busy_s: records, and seconds of handling them, since the worker started; 0 from an older worker. load: null
-    while nothing is handled, and from an older worker.
+    while nothing is handled, and from an older worker. held_back: another version handles it, so nothing lags here.
     """
 
     topic: str
@@ -61,6 +61,7 @@ class SourceStatus(BaseModel):
     position: int
     lag_records: int
     lag_seconds: float | None
+    held_back: bool = False
     handled: int = 0
     busy_s: float = 0.0
     load: Load | None = None

@@ -264,12 +264,9 @@ class Topology:
         return Topic(f"{self.service}.dead.v1")
 
     @cached_property
-    def routes(self) -> Topic | None:
-        """Which of its versions answers; shared by all of them. None where it is not only views, which do not stand
-        side by side.
-        """
-        views = [not table.is_of_commands for table in self.tables]
-        return Topic(f"{self.service}.routes.v1", "compact") if views and all(views) else None
+    def routes(self) -> Topic:
+        """Which of its versions answers, and which acts in each partition; shared by all of them."""
+        return Topic(f"{self.service}.routes.v1", "compact")
 
     @cached_property
     def parking(self) -> Topic:
@@ -325,7 +322,7 @@ class Topology:
     def all_topics(self) -> tuple[Topic, ...]:
         """The declared topics, those that every service has, and the tables' changelogs."""
         changelogs = (self.changelog(table) for table in self.all_tables())
-        return (*self.topics, self.dead_letters, self.parking, *filter(None, [self.routes]), *changelogs)
+        return (*self.topics, self.dead_letters, self.parking, self.routes, *changelogs)
 
 
 def _names(tables: Iterable[Table]) -> str:

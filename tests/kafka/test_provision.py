@@ -61,6 +61,7 @@ def test_every_topic_is_declared_with_the_settings_durability() -> None:
         "stock.commands.v1",
         "stock.dead.v1",
         "stock.parking.v1",
+        "stock.routes.v1",
         "stock-levels-changelog",
         "stock-levels-outcomes-changelog",
         "stock-parked-changelog",
@@ -188,7 +189,7 @@ def test_a_mismatch_is_refused_with_all_differences_and_creates_nothing(bootstra
     with pytest.raises(TopologyMismatch) as refused:
         provision([changed], settings)
     changelogs = ("{}-levels-changelog", "{}-levels-outcomes-changelog", "{}-parked-changelog")
-    others = ("{}.dead.v1", "{}.parking.v1", *changelogs)
+    others = ("{}.dead.v1", "{}.parking.v1", "{}.routes.v1", *changelogs)
     assert refused.value.differences == (
         Difference(commands.name, "partitions", "6", "4"),
         Difference(commands.name, "retention.ms", "1000", "-1"),

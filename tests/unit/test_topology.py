@@ -36,6 +36,7 @@ def test_every_service_has_a_place_for_what_it_cannot_handle() -> None:
         COMMANDS,
         Topic("accounts.dead.v1"),
         Topic("accounts.parking.v1"),
+        Topic("accounts.routes.v1", cleanup="compact"),
         Topic("accounts-parked-changelog", cleanup="compact"),
     )
 

@@ -14,14 +14,22 @@ from fastapi.exceptions import RequestValidationError
 from shared.dev.versions import SHOWN, compared
 from shared.domain.errors import NotReady
 from shared.domain.row import Row, RowCodec
+from shared.engine.batch import Batch
+from shared.engine.holdings import Holdings
+from shared.engine.sources import Source
+from shared.engine.turns import Turns
+from shared.engine.versions import supersedes
 from shared.http.node import Node
-from shared.http.versions import other_version, owner_in
+from shared.http.versions import acting_elsewhere, other_version, owner_in
 from shared.operations.versions import Compared, Differing, RowsAt, Versions, VersionsRefused, compare_rows
-from shared.runtime.routes import Active, Routes, owner_key
+from shared.parking.parked import PARKED_CODEC, Parked
+from shared.runtime.positions import Place
+from shared.runtime.routes import TURN, Active, Role, Routes, Turn, owner_key
 from shared.runtime.settings import Settings
 from shared.topology import Service, Topology
 from tests.accounts.service import SERVICE as DECIDES
 from tests.versions.tallies import tallies
+from tests.versions.tills import PARTITIONS, tills
 
 ENCODE = RowCodec[dict[str, int]](dict[str, int]).encode
 HERE = "http://127.0.0.1:8001"
@@ -47,11 +55,10 @@ def node(found: Routes | None, version: int = 1) -> Any:
     return SimpleNamespace(topology=tallies(version).topology, routes=found)
 
 
-def test_only_a_service_of_views_has_routes() -> None:
+def test_all_versions_of_a_service_have_the_same_routes() -> None:
     assert tallies(2).topology.routes == tallies(1).topology.routes
     assert tallies(1).topology.routes in tallies(1).topology.all_topics()
-    assert DECIDES.topology.routes is None
-    assert Topology("senders", topics=()).routes is None
+    assert DECIDES.topology.routes in DECIDES.topology.all_topics()
 
 
 def test_each_worker_answers_by_itself_until_a_version_is_active() -> None:
@@ -152,14 +159,164 @@ def test_what_differs_is_shown_by_row_and_counted_by_field() -> None:
 
 
 @pytest.mark.parametrize(
-    ("service", "what"),
+    ("service", "why"),
     [
-        (replace(DECIDES, topology=DECIDES.topology.next_version), "it decides, and two versions"),
-        (Service(Topology("senders", topics=(), version=2)), "it has no view, and two versions"),
+        (
+            replace(
+                DECIDES,
+                topology=replace(DECIDES.topology.next_version, tables=(replace(DECIDES.aggregates, ends=True),)),
+            ),
+            "aggregates' rows end",
+        ),
+        (Service(Topology("senders", topics=(), version=2)), "no rows to see beforehand"),
     ],
 )
-def test_what_would_do_it_twice_is_refused(service: Service, what: str) -> None:
-    versions = Versions(service, Settings(bootstrap="127.0.0.1:1"))
-    for steps in (versions.deploy(), versions.switch("me", "")):
-        with pytest.raises(VersionsRefused, match=what):
-            list(steps)
+def test_what_can_not_be_followed_is_not_deployed(service: Service, why: str) -> None:
+    with pytest.raises(VersionsRefused, match=why):
+        list(Versions(service, Settings(bootstrap="127.0.0.1:1")).deploy())
+
+
+@pytest.mark.parametrize(
+    ("after", "own", "is_superseded"),
+    [
+        (None, None, True),  # rebuilt, and neither ever had a turn
+        (Role(1, acts=True), Role(1, acts=True), True),  # rebuilt
+        (Role(0, acts=False), None, False),  # deployed
+        (Role(1, acts=True), Role(1, acts=False), False),  # switched to
+        (Role(2, acts=False), Role(2, acts=True), False),  # rolled back
+        (Role(3, acts=True), Role(1, acts=True), True),  # rebuilt, and gone on since
+    ],
+)
+def test_a_version_is_superseded_by_one_that_goes_on_from_it_and_not_by_one_beside_it(
+    after: Role | None, own: Role | None, is_superseded: bool
+) -> None:
+    roles = [Role.of(None if role is None else role.committed) for role in (after, own)]
+    assert supersedes(*roles) == is_superseded
+
+
+def test_a_turn_is_of_the_partition_that_it_lies_in() -> None:
+    found = routes(active=Active(version=2, former=1), owners={(1, 0): HERE, (1, 1): HERE, (2, 0): HERE})
+    found.apply(TURN, Turn(number=1, version=2, giver=1).model_dump_json().encode(), 0)
+    found.apply(TURN, Turn(number=0, version=1, giver=1).model_dump_json().encode(), 1)
+    request = Request({"type": "http", "headers": []})
+    asked_in = [[other_version(request, cast(Node, node(found, own)), n) for n in (0, 1)] for own in (1, 2)]
+    assert asked_in == [[2, None], [None, 1]]
+    assert [acting_elsewhere(cast(Node, node(found, 1)), n) for n in (0, 1, 2)] == [2, None, None]
+
+
+class Kafka:
+    """What brokers tell of versions of tills. positions: of their groups. parked: in their changelogs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, acts: dict[int, Role], *, running: tuple[int, ...]) -> None:
+        self.topologies = {version: tills(version, "tills").topology for version in (1, 2, 3)}
+        self._acts = {self.topologies[version].group: role for version, role in acts.items()}
+        self._running = {self.topologies[version].group for version in running}
+        self.records: dict[str, list[tuple[int, bytes, bytes | None]]] = {}
+        monkeypatch.setattr("shared.operations.versions.Brokers", lambda _: self)
+        monkeypatch.setattr("shared.operations.versions.read_all", lambda _, topic: self.records.get(topic, []))
+
+    def routes(self, active: Active, turn: Turn) -> None:
+        every, topology = range(PARTITIONS), self.topologies[1]
+        owners = [(0, owner_key(version, number), HERE.encode()) for number in every for version in self.topologies]
+        turns = [(number, TURN, turn.model_dump_json().encode()) for number in every]
+        self.records[topology.routes.name] = [(0, *active.record), *turns, *owners]
+
+    def park(self, version: int, processor: str) -> None:
+        parked = Parked(
+            processor=processor, topic="t", partition=0, offset=7, code="message.unknown", reason="new", attempts=1
+        )
+        topology = self.topologies[version]
+        changelog = topology.changelog(topology.parked).name
+        self.records[changelog] = [(0, b"an id", PARKED_CODEC.encode(Row(1, parked, {}, 0)))]
+
+    def has(self, _: str) -> bool:
+        return True
+
+    def members(self, group: str) -> list[str]:
+        return [f"1 of {group}"] * (group in self._running)
+
+    def positions(self, group: str) -> dict[str, dict[int, int]]:
+        role = self._acts[group].committed
+        return {self.topologies[1].routes.name: dict.fromkeys(range(PARTITIONS), role)}
+
+    def settled_ends(self, _: str) -> dict[int, int]:
+        return dict.fromkeys(range(PARTITIONS), 0)
+
+    starts = settled_ends
+
+
+def plan(steps: Any) -> list[str]:
+    return [each.says for each in steps]
+
+
+def versions_of(version: int) -> Versions:
+    return Versions(tills(version, "tills"), Settings(bootstrap="127.0.0.1:1"))
+
+
+def test_a_version_that_was_rebuilt_has_the_turns_that_nobody_can_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    acts = Role(1, acts=True)
+    kafka = Kafka(monkeypatch, {2: acts, 3: acts}, running=(3,))
+    kafka.routes(Active(version=2), Turn(number=1, version=2, giver=1))
+    answers, has_turns = plan(versions_of(3).switch("me", ""))
+    assert answers.startswith("version 3 answers all requests")
+    assert has_turns.startswith(f"version 3 has the turn in {PARTITIONS} partitions, as it goes on")
+
+
+@pytest.mark.parametrize(("running", "lacks"), [((1,), "tills-v2"), ((2,), "tills")])
+def test_a_turn_is_given_and_taken_by_workers(
+    running: tuple[int, ...], lacks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = Kafka(monkeypatch, {1: Role(1, acts=False), 2: Role(1, acts=True)}, running=running)
+    kafka.routes(Active(version=2, former=1), Turn(number=1, version=2, giver=1))
+    with pytest.raises(VersionsRefused, match=f"{lacks} has no workers"):
+        plan(versions_of(2).rollback("me", ""))
+
+
+def test_a_rollback_says_before_it_begins_what_the_former_version_could_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = Kafka(monkeypatch, {1: Role(1, acts=False), 2: Role(1, acts=True)}, running=(1, 2))
+    kafka.routes(Active(version=2, former=1), Turn(number=1, version=2, giver=1))
+    kafka.park(1, "rings")
+    lacks, answers, takes = plan(versions_of(2).rollback("me", ""))
+    assert lacks.endswith("until it is retried: t/0 at 7 in rings (message.unknown: new)")
+    assert answers.startswith("version 1 answers all requests")
+    assert takes.startswith(f"version 1 takes its turn in {PARTITIONS} partitions")
+    kafka.park(1, "follow.tills.events.v1")
+    with pytest.raises(VersionsRefused, match="version 1 could not handle t/0 at 7 in follow"):
+        plan(versions_of(2).rollback("me", ""))
+
+
+def turns_of(version: int, role: Role, turn: Turn) -> tuple[Turns, Batch]:
+    """Of a worker that owns partition 1."""
+    topology, batch = tills(version, "tills").topology, Batch("dead")
+    found = routes(active=Active(version=2))
+    found.apply(TURN, turn.model_dump_json().encode(), 1)
+    holdings = Holdings(topology, [], {})
+    holdings.roles = {1: role}
+    holdings.sources = {Place("tills.commands.v1", 1): Source(Place("tills.commands.v1", 1), [], 0, 0)}
+    filling = SimpleNamespace(batch=batch, parking=lambda _: SimpleNamespace(ids=()))
+    return Turns(holdings, cast(Any, filling), found, cast(Any, None), cast(Any, None)), batch
+
+
+@pytest.mark.parametrize(
+    ("version", "turn", "gives"),
+    [
+        (1, Turn(number=0, version=1, giver=1), [1]),
+        (2, Turn(number=1, version=2, giver=1), []),
+        (3, Turn(number=1, version=2, giver=1), []),  # rebuilt, and not switched to yet
+    ],
+)
+def test_only_the_version_that_has_the_turn_gives_it(version: int, turn: Turn, gives: list[int]) -> None:
+    turns, _ = turns_of(version, Role(turn.number, acts=True), turn)
+    assert turns.to_give() == gives
+
+
+def test_a_group_says_again_that_another_version_acts_before_brokers_forget() -> None:
+    role = Role(1, acts=False)
+    turns, batch = turns_of(1, role, Turn(number=1, version=2, giver=1))
+    turns.renew()
+    assert batch.offsets == {Place("tills.routes.v1", 1): role.committed}
+    batch.offsets.clear()
+    turns.renew()
+    assert not batch

@@ -1,9 +1,14 @@
-"""One worker of a service of the tests' tallies, of the name and the version that the environment names."""
+"""One worker of the tests' tallies or tills, of the name and the version that the environment names."""
 
 import os
 
 from shared.service import service_app
-from tests.versions.tallies import routes_of, tallies
+from tests.versions import tallies, tills
 
-SERVICE = tallies(int(os.environ["TALLIES_VERSION"]), os.environ["TALLIES_NAME"])
-app = service_app(SERVICE, routes_of(SERVICE))
+name, version = os.environ["TALLIES_NAME"], int(os.environ["TALLIES_VERSION"])
+if name.startswith("tills"):
+    SERVICE = tills.tills(version, name)
+    app = service_app(SERVICE, tills.routes_of(SERVICE))
+else:
+    SERVICE = tallies.tallies(version, name)
+    app = service_app(SERVICE, tallies.routes_of(SERVICE))

@@ -32,6 +32,7 @@ from shared.operations.versions import Step, Versions
 from shared.runtime.positions import Place, format_positions
 from shared.runtime.routes import Active
 from shared.testing.scenario import happened
+from shared.topology import Service
 from tests.versions.tallies import PARTITIONS, Visited, tallies, visits_to
 from tests.waiting import eventually
 
@@ -66,14 +67,17 @@ class Visits:
 class Operator:
     """Types commands in a checkout with one service."""
 
-    def __init__(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, name: str, monkeypatch: pytest.MonkeyPatch, service: Callable[[int, str], Service] = tallies
+    ) -> None:
         self._name = name
+        self._service = service
         self._monkeypatch = monkeypatch
         self.declares(1)
 
     def declares(self, version: int) -> None:
         """The checkout, from now on."""
-        self._monkeypatch.setattr("shared.dev.versions.load_services", lambda: [tallies(version, self._name)])
+        self._monkeypatch.setattr("shared.dev.versions.load_services", lambda: [self._service(version, self._name)])
 
     def __call__(self, verb: str, *options: str) -> str:
         """What it prints. Raises OnefoldError."""

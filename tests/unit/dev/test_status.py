@@ -118,6 +118,16 @@ def test_a_partition_without_an_owner_does_not_hide_the_rest(monkeypatch: pytest
     assert "no broker answers" in lines[4]
 
 
+def test_a_version_that_another_acts_for_is_said_to_hold_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = picture()
+    [source] = said["topics"]["accounts.commands.v1"]
+    source |= {"lag_records": 0, "held_back": True}
+    answers = {f"{A}/cluster": httpx.Response(200, json=said), f"{A}/dead-letters": httpx.Response(503, json={})}
+    lines = report_of(monkeypatch, answers, A)
+    assert "behind     nothing waits" in lines[2]
+    assert "shadows    partitions 0: another version acts there, and this one holds back" in lines[3]
+
+
 @pytest.mark.parametrize(
     ("urls", "told"),
     [

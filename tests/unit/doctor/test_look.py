@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from shared.doctor import look as looking
-from shared.doctor.look import look
+from shared.doctor.look import look, read_on
 from shared.doctor.snapshot import Snapshot
 from shared.kafka.brokers import Bounds
 from shared.operations.provision import Copies, Placement
 from shared.runtime.positions import Place
-from tests.accounts.topology import EVENTS, TOPOLOGY
+from shared.runtime.routes import Role
+from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from tests.unit.doctor.healthy import BROKERS, HEALTHY, PARTITIONS, SETTINGS
 
 PLACE = Place(EVENTS.name, 3)
@@ -93,3 +94,9 @@ def test_a_transaction_is_nobodys_only_if_every_coordinator_can_answer(
 def test_members_of_former_versions_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = seen_of(Kafka(OPEN), monkeypatch, age_s=0, version=4)
     assert seen.members.keys() == {"accounts-v4", "accounts", "accounts-v2"}
+
+
+def test_what_another_version_handles_does_not_wait() -> None:
+    turns = {0: Role(1, acts=False).committed, 1: Role(2, acts=True).committed}
+    positions = {TOPOLOGY.routes.name: turns, COMMANDS.name: {0: 3, 1: 4, 2: 5}, EVENTS.name: {0: 6, 1: 7}}
+    assert read_on(TOPOLOGY, positions) == {COMMANDS.name: {1: 4, 2: 5}, EVENTS.name: {0: 6, 1: 7}}

@@ -88,7 +88,7 @@ def test_a_shell_without_the_settings_of_production_lowers_nothing() -> None:
 def test_missing_topics_are_one_finding() -> None:
     found = {name: spec for name, spec in HEALTHY.found.items() if "-" in name}
     finding = only(replace(HEALTHY, found=found))
-    assert (finding.what, finding.cure) == ("4 declared topics are missing", "python3 dev.py provision")
+    assert (finding.what, finding.cure) == ("5 declared topics are missing", "python3 dev.py provision")
 
 
 NINE = {**HEALTHY.found, EVENTS.name: replace(HEALTHY.found[EVENTS.name], partitions=9)}
