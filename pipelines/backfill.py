@@ -64,6 +64,7 @@ _KEY, _ID, _SOURCE, _NTH, _WRONG = "__key", "__id", "__source", "nth", "__wrong"
 _PLACE = "__place"  # of a value of `order`, with its number
 _VALUE = "value"  # of what was tried
 _DESCENDS = re.compile(r"(.+?)((?:\s+(?:ASC|DESC))?(?:\s+NULLS\s+(?:FIRST|LAST))?)\s*", re.IGNORECASE | re.DOTALL)
+_ROUNDED = r"^\d\.\d+E\+\d+$"  # many ids would be one
 _DAY = r"^\s*\d{4}-\d{1,2}-\d{1,2}"
 _SHOWN = 10  # events of a trial, and reasons
 _MESSAGE = ("type", "version", "data", "of")
@@ -433,9 +434,11 @@ class Backfill:
         key, id_ = (_tried(of(value).cast("string")) for value in (mapping.key, mapping.id or "''"))
         taken = _tried(of(mapping.where))
         places = {f"{_PLACE}{n}": _tried(of(_without_direction(order))) for n, order in enumerate(mapping.order)}
+        rounded = F.lit("`key` is a number that a spreadsheet has rounded; fix: export that column as text")
         wrong = F.coalesce(
             *(each["why"] for each in problem),
             _failure(key, "`key`"),
+            F.when(key[_VALUE].rlike(_ROUNDED), rounded),
             *_doubts(id_, "`id`", "so that nothing tells the row from others"),
             *_doubts(taken, "`where`"),
             *(_failure(place, "`order`") for place in places.values()),

@@ -295,6 +295,7 @@ eve;29.03.2026 02:30;1,00;;paid
 bob;01.01.2026 10:00;30.000.000,00;;paid
 kim;01.01.2026 10:00;1e3;;paid
 kim;01.01.2026 09:00;1,00;;paid
+1.23457E+12;01.01.2026 10:00;1,00;;paid
 """
 
 OF_SALES = """\ufeffkey = "Kunde"
@@ -330,7 +331,7 @@ def test_a_dry_run_shows_what_a_run_does(ledger: Any, tmp_path: Path, monkeypatc
         patched.setattr(Brokers, "members", lambda *_: ("worker",))
         trial = CliRunner().invoke(cli, [*given, *options, "--dry-run"])
     assert (trial.exit_code, events(ledger), (tmp_path / "rejects").exists()) == (1, {}, False), trial.output
-    first, second, *told = trial.output.splitlines()[-9:]
+    first, second, *told = trial.output.splitlines()[-10:]
     assert [json.loads(event)["aggregate_id"] for event in (first, second)] == ["Käln", "Köln"]
     assert json.loads(second)["occurred_at"] == "2026-12-30T09:00:00Z"
     overflow = (
@@ -343,6 +344,7 @@ def test_a_dry_run_shows_what_a_run_does(ledger: Any, tmp_path: Path, monkeypatc
         ("kim", {"Betrag": "1e3"}),
         ("eve", {"Tag": "29.03.2026 02:30"}),
         ("bob", None),
+        ("1.23457E+12", None),
     ]
     assert [reason for reason, *_ in reasons] == [
         f"2 events would be written to {ledger.table.events.name}, 0 are there",
@@ -351,7 +353,8 @@ def test_a_dry_run_shows_what_a_run_does(ledger: Any, tmp_path: Path, monkeypatc
         "1 rows wrong: Betrag: no number with at most 2 digits behind the ','",
         "1 rows wrong: Tag: was skipped by the clocks of Europe/Berlin",
         f"1 rows wrong: {overflow}",
-        "4 rows would be rejected",
+        "1 rows wrong: `key` is a number that a spreadsheet has rounded; fix: export that column as text",
+        "5 rows would be rejected",
     ]
     run = CliRunner().invoke(cli, [*given, *options])
     assert run.exit_code == 1, run.output
