@@ -44,7 +44,7 @@ from pipelines.events import records_below
 from pipelines.files import PROBLEM, BadSource, Reading, Source, find
 from pipelines.folds import Folded, advance_of
 from pipelines.local_times import Twice, sql, sure_text
-from pipelines.sinks import refuse_unshared, to_topic
+from pipelines.sinks import append_once, refuse_unshared
 from pipelines.sources import Flow
 from shared.domain.envelope import EventCodec
 from shared.domain.errors import BadMessage, OnefoldError, first_problem
@@ -70,7 +70,6 @@ _SHOWN = 10  # events of a trial, and reasons
 _MESSAGE = ("type", "version", "data", "of")
 INVALID = "row.invalid"  # the code of a row that could not become what the mapping says
 _UNMARKED, _MARKED = '"causation_id":null,"data":', '"causation_id":null,"historical":true,"data":'
-_DELIVERY_TIMEOUT_MS = 3_600_000  # two minutes by default: then a record is left out, and later ones are written
 STRICT = {"spark.sql.ansi.enabled": "true"}  # what does not fit, or cannot be cast, fails: see `_tried`
 APART = {
     # what two expressions share would be computed before both of them, and fail outside of both
@@ -348,9 +347,9 @@ class Backfill:
             entered = judged.entered(rows)
             self._refuse_workers()  # again: some time has passed
             try:
-                _write_in_order(judged.missing, self._brokers.bootstrap, self._table.events.name)
+                _write_in_order(judged.missing, self._brokers.bootstrap, self._table.events.name, group)
                 self._refuse_workers()
-                _write_in_order(self._rows(), self._brokers.bootstrap, self._table.changelog)
+                _write_in_order(self._rows(), self._brokers.bootstrap, self._table.changelog, group)
                 self._refuse_workers()
                 if self._brokers.positions(group) != before:
                     raise GroupIsLive(f"workers of {group} ran meanwhile, and may have numbered events anew")
@@ -820,9 +819,8 @@ def write_rejects(rejected: DataFrame, target: str) -> None:
     table.option("overwriteSchema", "true").save(target)  # a former version's may have other columns
 
 
-def _write_in_order(records: DataFrame, bootstrap: str, topic: str) -> None:
-    """One producer writes all records of a partition, so that they stay in order."""
+def _write_in_order(records: DataFrame, bootstrap: str, topic: str, group: str) -> None:
+    """One task writes all records of a partition, so that they stay in order."""
     order = [column for column in ("partition", "key", "sequence") if column in records.columns]
     ordered = records.repartition("partition").sortWithinPartitions(*order)
-    writer = to_topic(ordered.select("partition", "key", "value").write, bootstrap, topic)
-    writer.option("kafka.delivery.timeout.ms", _DELIVERY_TIMEOUT_MS).save()
+    append_once(ordered.select("partition", "key", "value"), bootstrap, topic, group)

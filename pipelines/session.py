@@ -31,8 +31,6 @@ _SETTINGS = {
     # what cannot be cast becomes null and is reported, instead of ending the run
     "spark.sql.ansi.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-    # a retry of a pure fold gives the same result
-    "spark.task.maxFailures": "1",
 }
 # the optimising compiler costs more than it gives in runs of seconds to minutes
 _JVM = ("-XX:+UseParallelGC", "-XX:TieredStopAtLevel=1")

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from pipelines.arrow import as_batches, rows_of
 from shared.domain.errors import OnefoldError
-from shared.kafka.access import spark_options
+from shared.kafka.access import client_config, spark_options
+from shared.kafka.appending import Appending, appending_config
+from shared.kafka.brokers import Brokers, Positions
 from shared.kafka.producer import MAX_RECORD_BYTES
+from shared.kafka.transactions import producer_id
+from shared.runtime.positions import Place
+
+_APPENDED = "appended long"
 
 
 class FolderNotShared(OnefoldError):
@@ -28,6 +40,32 @@ def to_topic(writer: Any, bootstrap: str, topic: str) -> Any:
     safe = {"kafka.acks": "all", "kafka.enable.idempotence": "true", "kafka.max.request.size": str(MAX_RECORD_BYTES)}
     options = spark_options(bootstrap) | safe
     return writer.format("kafka").options(**options).option("topic", topic)
+
+
+def append_once(records: DataFrame, bootstrap: str, topic: str, group: str) -> None:
+    """Appends (partition, key, value), each once, however often Spark runs a task.
+
+    records: each partition whole within one of Spark's, and in the same order whenever it is computed. Nobody else may
+    write to the topic meanwhile. group: the service's, whose name its principal's transactional ids begin with.
+    """
+    ends = Brokers(bootstrap).settled_ends(topic)
+    # of this process: others may have no settings of their own
+    append = partial(_append, appending_config(bootstrap), client_config(bootstrap), topic, group, ends)
+    records.mapInArrow(append, _APPENDED).agg(F.sum("appended")).collect()
+
+
+def _append(
+    config: Mapping[str, Any],
+    client: Mapping[str, Any],
+    topic: str,
+    group: str,
+    ends: Positions,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    for number, rows in groupby(rows_of(batches), key=itemgetter(0)):
+        transactional = {**config, "transactional.id": producer_id(group, f"backfill-{number}")}
+        appending = Appending(transactional, client, Place(topic, number), ends[number])
+        yield from as_batches([(appending.all(row[1:] for row in rows),)], _APPENDED)
 
 
 def to_folder(rows: DataFrame, target: Path, *by: str) -> None:

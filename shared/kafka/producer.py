@@ -40,7 +40,7 @@ FIXES: Mapping[int, str] = {  # what to do about a record that can't be written,
     KafkaError.INVALID_TIMESTAMP: "set this machine's clock, which is far from the brokers'",
     KafkaError.RECORD_LIST_TOO_LARGE: "make the command, event or row smaller, or raise the topic's max.message.bytes",
 }
-_REFUSALS = frozenset(
+REFUSALS = frozenset(
     {
         *FIXES,
         KafkaError.INVALID_MSG,
@@ -194,7 +194,7 @@ def _typed(error: KafkaError, topic: str | None) -> SendError:
     text = f"{error.str()} ({error.name()})"
     if error.fatal() or error.code() == KafkaError._FATAL:
         return ProducerFailed(text)
-    if error.code() in _REFUSALS:
+    if error.code() in REFUSALS:
         fix = FIXES.get(error.code(), "see the broker's log")
         return SendRefused(f"{topic}: {text}; fix: {fix}")
     return SendUncertain(text)

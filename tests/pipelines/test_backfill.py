@@ -607,8 +607,8 @@ def test_a_worker_that_ran_while_rows_were_written_is_noticed(
 ) -> None:
     write, table = backfill._write_in_order, ledger.table
 
-    def write_beside_a_worker(records: Any, bootstrap: str, topic: str) -> None:
-        write(records, bootstrap, topic)
+    def write_beside_a_worker(records: Any, bootstrap: str, topic: str, group: str) -> None:
+        write(records, bootstrap, topic, group)
         if topic == table.changelog:
             Brokers(bootstrap).commit(table.topology.group, {table.table.source.name: {0: 0}})
 
