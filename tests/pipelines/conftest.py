@@ -166,11 +166,7 @@ class Ledger:
 
     def forget(self) -> None:
         """Deletes every record in the events topic, as retention does in time."""
-        topic = self.table.events.name
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        wanted = [TopicPartition(topic, p, end) for p, end in Brokers(self.bootstrap).settled_ends(topic).items()]
-        for deleted in admin.delete_records(wanted).values():
-            deleted.result(60)
+        forget(self.bootstrap, self.table.events.name)
 
     def encoded_row(self, account: str) -> bytes:
         return DECIDER.row_codec.encode(self.rows[account])
@@ -206,6 +202,15 @@ class Ledger:
     def _next(self, partition: int) -> int:
         self._offsets[partition] = self._offsets.get(partition, -1) + 1
         return self._offsets[partition]
+
+
+def forget(bootstrap: str, topic: str) -> None:
+    """Deletes every record of the topic."""
+    ends = Brokers(bootstrap).settled_ends(topic)
+    wanted = [TopicPartition(topic, partition, end) for partition, end in ends.items()]
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # kept until it has the answers
+    for deleted in admin.delete_records(wanted).values():
+        deleted.result(60)
 
 
 class Record(NamedTuple):
