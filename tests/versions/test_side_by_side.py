@@ -190,6 +190,7 @@ def followed(worker: Worker, visits: Visits) -> str:
         return next(line for line in lines if line.startswith("id: ") and "changelog" in line and "@" in line)
 
 
+@pytest.mark.long  # in short, that of a service that decides, in test_turns.py
 def test_the_next_version_of_a_view_takes_over_and_gives_back(
     name: str, stack: Stack, operator: Operator, visits: Visits, worker: Callable[[int, str], Worker]
 ) -> None:
@@ -248,7 +249,7 @@ def test_the_next_version_of_a_view_takes_over_and_gives_back(
     eventually(lambda: shown(second, ODD), lambda found: found == (0, "2"))
 
 
-@pytest.mark.long  # in short, test_the_next_version_of_a_view_takes_over_and_gives_back kills one
+@pytest.mark.long  # in short, a service that decides, in test_turns.py
 @pytest.mark.parametrize("killed", ["first", "second"])
 @pytest.mark.parametrize("verb", ["switch", "rollback"])
 def test_a_worker_may_die_as_another_version_takes_over(
