@@ -10,12 +10,10 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-STEPS = (
-    *("before_produce", "after_produce", "before_offsets", "after_offsets", "after_commit", "after_store"),
-    *("before_turn", "in_turn", "after_turn"),  # of a version beside another
-)
+STEPS = ("before_produce", "after_produce", "before_offsets", "after_offsets", "after_commit", "after_store")
+TURN_STEPS = ("before_turn", "in_turn", "after_turn")
 ACTIONS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
-PATTERN = rf"^({'|'.join(STEPS)}):({'|'.join(ACTIONS)}):[1-9]\d{{0,5}}$"
+PATTERN = rf"^({'|'.join((*STEPS, *TURN_STEPS))}):({'|'.join(ACTIONS)}):[1-9]\d{{0,5}}$"
 
 _armed: tuple[str, str, int] | None = None
 _times = count(1)

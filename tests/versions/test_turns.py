@@ -23,6 +23,7 @@ from shared.dev.worker import Worker, faust_command
 from shared.kafka.brokers import Brokers
 from shared.kafka.spans import read_all
 from shared.operations.provision import provision
+from shared.runtime.failpoints import TURN_STEPS
 from tests.versions.test_side_by_side import Operator, switched
 from tests.versions.tills import tales_of, tills
 from tests.waiting import eventually
@@ -213,7 +214,7 @@ def test_the_next_version_decides_on_and_gives_back(
 
 @pytest.mark.long  # in short, test_the_next_version_decides_on_and_gives_back kills one
 @pytest.mark.parametrize("killed", ["first", "second"])
-@pytest.mark.parametrize("step", ["before_turn", "in_turn", "after_turn"])
+@pytest.mark.parametrize("step", TURN_STEPS)
 @pytest.mark.parametrize("verb", ["switch", "rollback"])
 def test_a_worker_may_die_at_each_step_of_a_turn(
     verb: str, step: str, killed: str, name: str, stack: Stack, operator: Operator, worker: Callable[..., Worker]
