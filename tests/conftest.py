@@ -35,16 +35,17 @@ TESTS = Path(__file__).parent
 LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored", "tutorials/")
 """These take minutes each. `dev.py test --long` runs them."""
 
-FIRST = ("seed", "unit", "scaffold", "pipelines", "engine", "queries", "faults")
-"""The longest begin first, or one process would be left with one of them when the others end. The scenarios of a seed,
-with many workers and brokers, run beside the lightest."""
+FIRST = ("seed", "pipelines", "scaffold", "unit", "engine", "queries", "faults")
+"""The longest begin first, or one process would be left with one of them when the others end."""
 
 SESSION_S = 6  # a silent worker's partitions move after this time
 WORKER_SETTINGS = Settings(session_timeout_s=SESSION_S, log_format="json")
 
 
 class ByFolder(LoadScopeScheduling):  # type: ignore[misc]
-    """Assigns whole folders, because their tests share brokers; faults by seed, as each process has its own brokers."""
+    """Assigns whole folders, because their tests share brokers, but unit tests by what they are of; faults by seed, as
+    each process has its own brokers.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return _scope_of(nodeid)
@@ -53,8 +54,9 @@ class ByFolder(LoadScopeScheduling):  # type: ignore[misc]
 def _scope_of(nodeid: str) -> str:
     if seed := re.search(r"seed\d+", nodeid):
         return seed.group()
-    folder = nodeid.split("/")[1]
-    return "demo" if folder == "readme" else folder  # there is one demo at a time
+    found = re.match(r"tests/(unit/\w+|\w+)", nodeid)
+    assert found is not None, nodeid
+    return "demo" if found[1] == "readme" else found[1]  # there is one demo at a time
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolder:
