@@ -18,7 +18,7 @@ from shared.testing.conversation import MemoryRecord
 from tests.faults.log import Records
 from tests.shop.books import TOPOLOGIES, settled
 from tests.shop.ledger import MESSAGES, by_cause
-from tests.shop.market import Market, said_by_topic, story_of
+from tests.shop.market import NOON, Market, said_by_topic, story_of
 
 pytestmark = pytest.mark.broker
 
@@ -28,7 +28,7 @@ STORY = (sys.executable, "-P", "-m", "shared.dev.cli", "story")
 
 @pytest.fixture(scope="module")
 def placed(market: Market) -> list[str]:
-    """Orders that end in every way: confirmed, without stock or credit, and cancelled."""
+    """Orders that end in every way: confirmed, without stock or credit, and cancelled if that comes in time."""
     sku, customer = market.new("sku"), market.new("customer")
     market.deliver(sku, 12)
     market.open_account(customer, order_limit_cents=5000)
@@ -38,7 +38,7 @@ def placed(market: Market) -> list[str]:
         market.deliver(other, 1)
         market.place(order, customer, (sku, 1, 5001 if number % 5 == 4 else 100), (other, 1, 1))
         if number % 7 == 6:
-            market.cancel(order)
+            market.try_to_post("orders", f"/orders/{order}/cancellation", None, NOON)
     for order in found:
         market.ended(order)
     return found

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import structlog
 from sqlalchemy import JSON, BigInteger, Column, Integer, String, create_engine, event, text
 from sqlalchemy.pool import Pool
 from structlog.testing import capture_logs
@@ -133,7 +134,8 @@ def filled(url: str, good: Callable[[], object], *sinks: Sink) -> list[MutableMa
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    with capture_logs() as said:
+    with capture_logs() as said, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filling, "log", structlog.get_logger())  # the old one, once used, heeds no later configuration
         asyncio.run(run())
     return said
 
