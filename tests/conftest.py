@@ -1,7 +1,7 @@
 """One broker and two workers of the tests' own accounts, started by the first test that needs them, for all the rest.
 
-A whole run is four processes, each with one folder of tests at a time; each starts its own broker and workers. As most
-tests wait, three would leave two cores idle for a third of the time.
+A whole run is three processes, each with one folder of tests at a time; each starts its own broker and workers. As most
+tests wait, two would leave two cores idle for a quarter of the time.
 """
 
 import logging
