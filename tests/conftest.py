@@ -56,7 +56,8 @@ def _scope_of(nodeid: str) -> str:
         return seed.group()
     found = re.match(r"tests/(unit/\w+|\w+)", nodeid)
     assert found is not None, nodeid
-    return "demo" if found[1] == "readme" else found[1]  # there is one demo at a time
+    folder = found[1]
+    return "demo" if folder == "readme" else folder  # there is one demo at a time
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolder:
