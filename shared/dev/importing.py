@@ -82,10 +82,14 @@ def send_next(topology: Topology, folder: Path, root: Path, bootstrap: str) -> t
     record = next((each for each in export.records(place) if each.offset >= state["offset"]), None)
     if record is None:
         raise StageFailed(f"{place} has no record after {state['offset'] - 1}", "all of it was sent")
-    producer = CommandProducer(bootstrap, [topology])
-    sent = asyncio.run(producer.send(place.topic, record.key or b"", record.value or b"", place.number))
+    offset = asyncio.run(_sent(CommandProducer(bootstrap, [topology]), place, record))
     file.write_text(json.dumps(state | {"offset": record.offset + 1}))
-    return place, sent[1]
+    return place, offset
+
+
+async def _sent(producer: CommandProducer, place: Place, record: WholeRecord) -> int:
+    _, offset = await producer.send(place.topic, record.key or b"", record.value or b"", place.number)
+    return offset
 
 
 def _refuse_undeclared(export: Export, topologies: Iterable[Topology]) -> None:

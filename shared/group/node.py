@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
+from functools import partial
 from typing import Any
 
 import structlog
@@ -139,16 +140,27 @@ class WorkerNode:
         async with self._log_readers:
             return await read_at(self._app.new_consumer, Place(topic.name, partition), offsets)
 
-    async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
+    def append(
+        self, topic: Topic, key: bytes, value: bytes, partition: int | None = None
+    ) -> asyncio.Future[tuple[int, int]]:
         producer = self._producer
         try:
-            _, offset = await producer.send(topic.name, key, value, partition)
+            sent = producer.send(topic.name, key, value, partition)
         except ProducerFailed as error:
-            if producer is self._producer:  # else another request has replaced it
-                log.warning("a new producer takes the place of one that failed", reason=str(error))
-                self._producer = self._new_producer()
+            self._replace(producer, error)
             raise
-        return offset
+        sent.add_done_callback(partial(self._sent, producer))
+        return sent
+
+    def _sent(self, producer: CommandProducer, sent: asyncio.Future[tuple[int, int]]) -> None:
+        error = None if sent.cancelled() else sent.exception()
+        if isinstance(error, ProducerFailed):
+            self._replace(producer, error)
+
+    def _replace(self, failed: CommandProducer, error: ProducerFailed) -> None:
+        if failed is self._producer:  # else another request has replaced it
+            log.warning("a new producer takes the place of one that failed", reason=str(error))
+            self._producer = self._new_producer()
 
     def _new_producer(self) -> CommandProducer:
         return CommandProducer(self.settings.bootstrap, [self.topology])

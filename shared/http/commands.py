@@ -3,12 +3,13 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from secrets import token_hex
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Protocol, cast
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -38,7 +39,7 @@ from shared.http.waiting import MAX_WAIT_S, while_connected
 from shared.privacy.persons import Forgotten, check_person_keys
 from shared.privacy.sealing import sealer
 from shared.runtime.clock import brokers_clock
-from shared.runtime.positions import Place, format_positions
+from shared.runtime.positions import Committed, Place, format_positions
 from shared.runtime.traces import SERVER, Span, link_to, span_id, trace_id
 from shared.runtime.tracing import Tracing
 from shared.topology.topics import Table, outcomes_of
@@ -93,8 +94,22 @@ def _not_in_future(instant: datetime) -> datetime:
 Past = Annotated[AwareDatetime, BeforeValidator(_iso_8601), AfterValidator(_in_utc), AfterValidator(_not_in_future)]
 Preferences = Annotated[Sequence[str], Header(description="respond-async, or wait=SECONDS (RFC 7240)")]
 
-Answering = Callable[[], Awaitable[Response]]
-"""Appends a command that may be taken, and waits for the answer."""
+
+class Asked(Protocol):
+    """A command that was appended."""
+
+    def done(self) -> bool:
+        """Whether there is an answer, or a reason why there is none."""
+
+    async def answer(self) -> Response:
+        """Waits for it."""
+
+    def cancel(self) -> None:
+        """Nobody waits any more."""
+
+
+Asking = Callable[[], Asked]
+"""Appends a command that may be taken."""
 
 
 class Accepted(BaseModel):
@@ -107,7 +122,8 @@ class Accepted(BaseModel):
     sequence: int | None
 
 
-class CommandHeaders(BaseModel):
+@dataclass(frozen=True, slots=True)
+class CommandHeaders:
     """What the headers of a command ask for. wait_s: 0 when the caller prefers not to wait.
 
     expected_sequence: None when the command is for the aggregate at any.
@@ -221,41 +237,78 @@ def _check_row(own: OwnRows, command: Command, aggregate_id: str, row: Row[Any] 
         raise Forbidden("owner.other", "this id is in use by another owner")
 
 
-async def _given(answer: Response) -> Response:
-    return answer
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Was decided before."""
+
+    known: Response
+
+    def done(self) -> bool:
+        return True
+
+    async def answer(self) -> Response:
+        return self.known
+
+    def cancel(self) -> None:
+        pass
 
 
-async def _traced(
-    tracing: Tracing,
-    service: str,
-    request: Request,
-    envelope: CommandEnvelope[Any],
-    begin_ns: int,
-    answering: Answering,
-) -> Response:
-    """The answer, with a span of the request below the command's: its own would have no parent in its story."""
-    attributes = {"http.request.method": request.method, "http.route": request.scope["route"].path}
-    span = Span(
-        service=service,
-        trace=trace_id(envelope.correlation_id),
-        id=token_hex(8),  # of what is not in the log, and never told again
-        parent=span_id(envelope.command_id),
-        name=" ".join(attributes.values()),
-        kind=SERVER,
-        begin_ns=begin_ns,
-        end_ns=begin_ns,
-        attributes=attributes,
-        error="not answered",
-        link=link_to(request.headers.get("traceparent")),
-        worker=tracing.worker,
-    )
-    try:
-        answer = await answering()
-        told = attributes | {"http.response.status_code": answer.status_code}
-        span = span._replace(attributes=told, error=str(answer.status_code) if answer.status_code >= 500 else "")
-        return answer
-    finally:
-        tracing.tell([span._replace(end_ns=int(brokers_clock.now() * 1e9))])
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Appended, and waits for its outcome until the deadline, by the loop's clock."""
+
+    appended: asyncio.Future[tuple[int, int]]
+    decided: asyncio.Future[Committed]
+    deadline: float
+    told: Callable[[int, Committed | None], Response]
+    """The answer to an offset and an outcome."""
+
+    def done(self) -> bool:
+        return self.appended.done() and (self.decided.done() or self.appended.exception() is not None)
+
+    async def answer(self) -> Response:
+        try:
+            _, offset = await self.appended
+            return self.told(offset, await self._outcome())
+        finally:
+            self.decided.cancel()
+
+    async def _outcome(self) -> Committed | None:
+        """None if it is not decided in time."""
+        left_s = self.deadline - asyncio.get_running_loop().time()
+        try:
+            return self.decided.result() if self.decided.done() else await asyncio.wait_for(self.decided, left_s)
+        except TimeoutError:
+            return None
+
+    def cancel(self) -> None:
+        self.appended.cancel()
+        self.decided.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """Tells a span of the request below the command's: its own would have no parent in its story."""
+
+    asked: Asked
+    tracing: Tracing
+    span: Span
+
+    def done(self) -> bool:
+        return self.asked.done()
+
+    async def answer(self) -> Response:
+        span = self.span
+        try:
+            answer = await self.asked.answer()
+            told = {**span.attributes, "http.response.status_code": answer.status_code}
+            span = span._replace(attributes=told, error=str(answer.status_code) if answer.status_code >= 500 else "")
+            return answer
+        finally:
+            self.tracing.tell([span._replace(end_ns=int(brokers_clock.now() * 1e9))])
+
+    def cancel(self) -> None:
+        self.asked.cancel()
 
 
 class Commands:
@@ -283,8 +336,8 @@ class Commands:
         _check_command(own, command)
         if owner != self.url:
             return await while_connected(request, self._peers.forward(request, owner, headers.wait_s))
-        answer = await self.begin(request, own, aggregate_id, command, headers)
-        return await answer()
+        ask = await self.begin(request, own, aggregate_id, command, headers)
+        return await ask().answer()
 
     @property
     def url(self) -> str:
@@ -301,8 +354,8 @@ class Commands:
 
     async def begin(
         self, request: Request, own: OwnRows | None, aggregate_id: str, command: Command, headers: CommandHeaders
-    ) -> Answering:
-        """What appends it, before it first waits, and gives the answer.
+    ) -> Asking:
+        """What appends it.
 
         Raises what the command is refused for before it is in the log, and NotReady if this worker is not the owner.
         """
@@ -317,7 +370,7 @@ class Commands:
         try:
             sealed = await self._sealed(command, aggregate_id)
         except Forgotten as forgotten:
-            return partial(_given, self._forgotten(request, forgotten, aggregate_id, partition, headers.key))
+            return partial(_Known, self._forgotten(request, forgotten, aggregate_id, partition, headers.key))
         envelope = self._codec.wrap(
             sealed,
             command_id=_id_of(request, headers.key),
@@ -326,29 +379,60 @@ class Commands:
             correlation_id=headers.key,
             expected_sequence=headers.expected_sequence,
         )
-        answering = partial(self._appended, envelope, partition, headers, *self._checked(envelope))
+        asking = partial(self._append, envelope, partition, headers, *self._checked(envelope))
         tracing = self._node.tracing
         if tracing is None or not tracing.takes(envelope.correlation_id):
-            return answering
-        return partial(_traced, tracing, self._node.topology.service, request, envelope, begin_ns, answering)
+            return asking
+        return partial(self._append_traced, tracing, self._span(request, envelope, begin_ns, tracing.worker), asking)
 
-    async def _appended(
+    def _append(
         self, envelope: CommandEnvelope[Any], partition: int, headers: CommandHeaders, value: bytes, digest: str
-    ) -> Response:
-        """The answer to the command, whose record is `value`."""
+    ) -> Asked:
+        """value: its record."""
         aggregate_id = envelope.aggregate_id
         decided = self._node.expect(aggregate_id, envelope.command_id)
         try:
-            offset = await self._node.append(self._table.source, aggregate_id.encode(), value, partition)
-            appended = {Place(self._table.source.name, partition): offset}
-            outcome, positions = await asyncio.wait_for(decided, headers.wait_s)
-        except TimeoutError:
-            answered = self._headers(aggregate_id, headers.key, partition, appended)
-            return self._answer(202, Accepted(command_id=headers.key, sequence=None), answered)
-        finally:
+            appended = self._node.append(self._table.source, aggregate_id.encode(), value, partition)
+        except Exception:
             decided.cancel()
-        answered = self._headers(aggregate_id, headers.key, partition, {**positions, **appended})
-        return self._outcome(outcome, digest, headers.key, answered)
+            raise
+        return _Waiting(
+            asyncio.ensure_future(appended),
+            decided,
+            asyncio.get_running_loop().time() + headers.wait_s,
+            partial(self._told, aggregate_id, headers.key, partition, digest),
+        )
+
+    def _told(
+        self, aggregate_id: str, key: str, partition: int, digest: str, offset: int, committed: Committed | None
+    ) -> Response:
+        """The answer to a command that was appended at this offset. committed: None if it is not decided in time."""
+        outcome, positions = committed or (None, {})
+        appended = {Place(self._table.source.name, partition): offset}
+        answered = self._headers(aggregate_id, key, partition, {**positions, **appended})
+        if outcome is None:
+            return self._answer(202, Accepted(command_id=key, sequence=None), answered)
+        return self._outcome(outcome, digest, key, answered)
+
+    def _append_traced(self, tracing: Tracing, span: Span, asking: Asking) -> Asked:
+        return _Traced(asking(), tracing, span)
+
+    def _span(self, request: Request, envelope: CommandEnvelope[Any], begin_ns: int, worker: str) -> Span:
+        attributes = {"http.request.method": request.method, "http.route": request.scope["route"].path}
+        return Span(
+            service=self._node.topology.service,
+            trace=trace_id(envelope.correlation_id),
+            id=token_hex(8),  # of what is not in the log, and never told again
+            parent=span_id(envelope.command_id),
+            name=" ".join(attributes.values()),
+            kind=SERVER,
+            begin_ns=begin_ns,
+            end_ns=begin_ns,
+            attributes=attributes,
+            error="not answered",
+            link=link_to(request.headers.get("traceparent")),
+            worker=worker,
+        )
 
     def _serves(self, partition: int) -> bool:
         return all(self._node.serves(table, partition) for table in (self._table, self._outcomes))

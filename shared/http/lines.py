@@ -4,7 +4,7 @@
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import reduce
 from itertools import islice
@@ -28,7 +28,8 @@ from shared.domain.message import Command
 from shared.http.auth import OwnRows, own_rows
 from shared.http.commands import (
     Accepted,
-    Answering,
+    Asked,
+    Asking,
     Commands,
     IdempotencyKey,
     Past,
@@ -40,6 +41,7 @@ from shared.http.limits import owe
 from shared.http.peers import LINES, Peers, is_hop
 from shared.http.problems import Problem, answer_to, not_ready, not_valid, problem
 from shared.http.refusals import Forbidden
+from shared.privacy.sealing import has_personal_text
 
 MAX_LINES = 5_000
 IN_FLIGHT = 1_000  # commands of one request that wait to be decided here; more are begun as answers are taken
@@ -211,38 +213,56 @@ class Lines:
     async def _here(
         self, request: Request, own: OwnRows | None, lines: Sequence[bytes], wait_s: float
     ) -> AsyncGenerator[Sequence[bytes]]:
-        """Some are begun at once, because a personal field takes a while, and appended in the order of the lines.
+        """They are appended in their order. Those with a personal text, which takes a while, are begun some at once.
 
         Where a row tells whose it is, a line is begun once those for its row before it are answered.
         """
-        rest, beginning, flying = deque(lines), deque[asyncio.Future[Answering]](), deque[asyncio.Future[bytes]]()
+        rest, beginning, asked = deque(lines), deque[asyncio.Future[Asking]](), deque[Asked | Exception]()
+        begun_ids, first = deque[str | None](), list[asyncio.Future[bytes]]()
         by_row = own is not None and not self._owned_by_id
-        begun_ids = deque[str | None]()
         try:
-            while rest or beginning or flying:
-                while rest and len(beginning) < AT_ONCE and len(begun_ids) < IN_FLIGHT:
+            while rest or beginning or asked or first:
+                begun = 0
+                while rest and max(begun, len(beginning)) < AT_ONCE and len(begun_ids) < IN_FLIGHT:
                     aggregate_id = _id_in(rest[0]) if by_row else None
                     if aggregate_id is not None and aggregate_id in begun_ids:
                         break
                     begun_ids.append(aggregate_id)
-                    beginning.append(asyncio.ensure_future(self._begin(request, own, rest.popleft(), wait_s)))
-                first: list[asyncio.Future[Any]] = [*islice(beginning, 1), *islice(flying, 1)]
-                await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+                    begun += 1
+                    sent = self._read(rest.popleft())
+                    begin = self._begin(request, own, sent, wait_s)
+                    if beginning or _has_personal_text(sent):
+                        beginning.append(asyncio.ensure_future(begin))
+                    else:
+                        asked.append(await _appended(begin))
+                if asked and not first:
+                    first.append(asyncio.ensure_future(_answered(request, asked.popleft())))
+                if begun:
+                    await asyncio.sleep(0)  # others have a turn
+                else:
+                    await _first_of(*islice(beginning, 1), *first)
                 while beginning and beginning[0].done():
-                    flying.append(asyncio.ensure_future(_answered(request, beginning.popleft())))
-                answers = []
-                while flying and flying[0].done():
-                    answers.append(flying.popleft().result())
+                    asked.append(await _appended(beginning.popleft()))
+                answers = [first.pop().result()] if first and first[0].done() else []
+                while answers and asked and _is_done(asked[0]):
+                    answers.append(await _answered(request, asked.popleft()))
+                for _ in answers:
                     begun_ids.popleft()
-                yield answers
+                if answers:
+                    yield answers
         finally:
-            for begun in beginning:
-                begun.cancel()
-            for answered in flying:
-                answered.cancel()
+            futures: list[asyncio.Future[Any]] = [*beginning, *first]
+            for future in futures:
+                future.cancel()
+            for waiting in asked:
+                if not isinstance(waiting, Exception):
+                    waiting.cancel()
 
-    async def _begin(self, request: Request, own: OwnRows | None, line: bytes, wait_s: float) -> Answering:
-        sent = self._read(line)
+    async def _begin(
+        self, request: Request, own: OwnRows | None, sent: CommandLine | Exception, wait_s: float
+    ) -> Asking:
+        if isinstance(sent, Exception):
+            raise sent
         if request.app.state.closing.is_set():
             raise NotReady("this worker is being stopped")
         if own is not None and self._owned_by_id:
@@ -253,12 +273,12 @@ class Lines:
         command = self._types[sent.type]() if sent.body is None else sent.body
         return await self._intake.begin(request, own, sent.id, command, headers)
 
-    def _read(self, line: bytes) -> CommandLine:
-        """Raises RequestValidationError, with the places of a command that is posted alone."""
+    def _read(self, line: bytes) -> CommandLine | RequestValidationError:
+        """An error has the places of a command that is posted alone."""
         try:
             read: CommandLine = self._validate(line)
         except ValidationError as error:
-            raise RequestValidationError([self._placed(each) for each in error.errors(include_url=False)]) from None
+            return RequestValidationError([self._placed(each) for each in error.errors(include_url=False)])
         return read
 
     def _placed(self, error: Any) -> dict[str, Any]:
@@ -291,10 +311,31 @@ def _line_of(command: type[Command]) -> type[CommandLine]:
     return create_model(f"{command.__name__}Line", __base__=CommandLine, **fields)
 
 
-async def _answered(request: Request, begun: asyncio.Future[Answering]) -> bytes:
-    """begun: done, so that the record is appended before this waits first."""
+async def _first_of(*futures: asyncio.Future[Any]) -> None:
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _has_personal_text(sent: CommandLine | Exception) -> bool:
+    return not isinstance(sent, Exception) and isinstance(sent.body, Command) and has_personal_text(sent.body)
+
+
+async def _appended(begin: Awaitable[Asking]) -> Asked | Exception:
+    """An exception is why it was not."""
     try:
-        answer = await (await begun)()
+        return (await begin)()
+    except Exception as error:
+        return error
+
+
+def _is_done(asked: Asked | Exception) -> bool:
+    return isinstance(asked, Exception) or asked.done()
+
+
+async def _answered(request: Request, asked: Asked | Exception) -> bytes:
+    try:
+        if isinstance(asked, Exception):
+            raise asked
+        answer = await asked.answer()
     except Exception as error:
         answer = await answer_to(request, error)
     return _as_line(request, answer)

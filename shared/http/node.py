@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, get_origin, get_type_hints
 
@@ -137,10 +137,12 @@ class Node(Protocol):
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
         """Completes once that command is decided and committed here; call it before sending the command."""
 
-    async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
-        """Append a record, by default to its key's partition.
+    def append(
+        self, topic: Topic, key: bytes, value: bytes, partition: int | None = None
+    ) -> Awaitable[tuple[int, int]]:
+        """Append a record, by default to its key's partition: it is on its way before anyone waits.
 
-        Returns its offset after the broker's acknowledgement. Raises NotReady.
+        Gives its partition and offset after the broker's acknowledgement. Raises NotReady, at once or then.
         """
 
     def ready(self) -> bool:

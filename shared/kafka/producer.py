@@ -131,10 +131,13 @@ class CommandProducer:
         self._unanswered: set[asyncio.Future[tuple[int, int]]] = set()
         self._next_poll: asyncio.TimerHandle | None = None
 
-    async def send(self, topic: str, key: bytes, value: bytes, partition: int | None = None) -> tuple[int, int]:
-        """(partition, offset) of the record, once all in-sync replicas have it. Raises SendError.
+    def send(
+        self, topic: str, key: bytes, value: bytes, partition: int | None = None
+    ) -> asyncio.Future[tuple[int, int]]:
+        """(partition, offset) of the record, once all in-sync replicas have it. Raises SendError, then or at once.
 
-        partition: by default the one that murmur2 gives for the key. Cancelling the wait does not take the record back.
+        It is on its way before anyone waits. partition: by default the one that murmur2 gives for the key. Cancelling
+        the wait does not take the record back.
         """
         if len(self._unanswered) >= self._max_unanswered:
             raise ProducerBusy(f"{len(self._unanswered)} sends are unanswered")
@@ -143,7 +146,7 @@ class CommandProducer:
         self._unanswered.add(answer)
         if self._next_poll is None:
             self._poll()
-        return await answer
+        return answer
 
     def _produce(
         self,

@@ -118,6 +118,10 @@ _Secrets = Mapping[str, _Secret]
 """By field."""
 
 
+def has_personal_text(model: BaseModel) -> bool:
+    return any(getattr(model, name) is not None for name in personal_fields(type(model)))
+
+
 def _personal(model: BaseModel) -> dict[str, str]:
     """The personal texts that it has, by field."""
     return {name: text for name in personal_fields(type(model)) if (text := getattr(model, name)) is not None}

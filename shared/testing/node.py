@@ -174,8 +174,9 @@ class MemoryNode:
     def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
         return self._waiting.expect(aggregate_id, command_id)
 
-    async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> int:
-        return self._append(Record(topic.name, key, value, BY_KEY if partition is None else partition)).offset
+    async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> tuple[int, int]:
+        appended = self._append(Record(topic.name, key, value, BY_KEY if partition is None else partition))
+        return appended.partition, appended.offset
 
     def _append(self, record: Record) -> Appended:
         """Handles the record, and then those it leads to, in the order of their logs."""

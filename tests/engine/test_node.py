@@ -341,7 +341,8 @@ def test_a_producer_that_failed_is_replaced_once(engine: Engine, monkeypatch: py
     node = WorkerNode(cast(Any, SimpleNamespace(topology=SHOP, settings=Settings(), engine=engine, new_consumer=None)))
 
     async def append() -> int:
-        return await node.append(SHOP.parking, b"key", b"value", partition=0)
+        _, offset = await node.append(SHOP.parking, b"key", b"value", partition=0)
+        return offset
 
     async def test() -> None:
         failed = await asyncio.gather(append(), append(), return_exceptions=True)

@@ -216,7 +216,8 @@ def node_of(service: Service) -> MemoryNode:
 
 
 def append(node: MemoryNode, topic: Topic, crop: str, number: int, kilos: int) -> int:
-    return asyncio.run(node.append(topic, crop.encode(), written(topic, crop, number, kilos)))
+    _, offset = asyncio.run(node.append(topic, crop.encode(), written(topic, crop, number, kilos)))
+    return offset
 
 
 def row_of(node: MemoryNode, table: Table, crop: str = "rye") -> dict[str, Any]:

@@ -157,10 +157,10 @@ async def test_the_answer_is_what_became_of_the_command(
     batch.outcomes.append(("zoe", Outcome("first", sequence, code, None, digest)))
     append = node.append
 
-    async def appended_and_decided(*record: Any) -> int:
-        offset = await append(*record)
+    async def appended_and_decided(*record: Any) -> tuple[int, int]:
+        appended = await append(*record)
         node._waiting.committed(batch, {})
-        return offset
+        return appended
 
     monkeypatch.setattr(node, "append", appended_and_decided)
     correction = {"offset": 0, "data": GOOD, **BECAUSE}
