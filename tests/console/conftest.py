@@ -87,17 +87,17 @@ class Runs:
         self.seen = [self.seen[0].model_copy(update={"exit_code": exit_code})]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def runs() -> Runs:
     return Runs()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def controls(stack: Stack) -> Controls:
     return Controls(stack)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def served(stack: Stack, controls: Controls, runs: Runs) -> FastAPI:
     workers = {TOPOLOGY.service: stack.urls(TOPOLOGY.service)}
     watcher = Watcher(
@@ -114,7 +114,7 @@ def served(stack: Stack, controls: Controls, runs: Runs) -> FastAPI:
     return create_console(watcher, controls, begin=runs.begin)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def feed(served: FastAPI) -> Feed:
     found: Feed = served.state.feed
     return found
@@ -136,14 +136,14 @@ def serving(served: FastAPI) -> Iterator[str]:
         running.join()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def console(served: FastAPI) -> Iterator[str]:
     """Its URL."""
     with serving(served) as url:
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     if FOUND is None:
         pytest.skip("no Chromium is on the PATH; fix: install your system's package `chromium`")

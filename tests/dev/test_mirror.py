@@ -29,7 +29,7 @@ cli.main()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 def test_a_mirror_that_is_stopped_ends_its_transactions(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "mirror").mkdir()
     command = [sys.executable, "-c", MIRROR, "mirror", "second:9092", str(tmp_path)]

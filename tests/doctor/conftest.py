@@ -10,7 +10,7 @@ from shared.dev.stack import Stack
 from tests.conftest import accounts_stack
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with accounts_stack(tmp_path_factory.mktemp("doctor"), workers=2, standbys=1) as stack:
         yield stack

@@ -35,7 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seed", [pytest.param(first, id=f"seed{first}"), *again])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def root(request: pytest.FixtureRequest) -> Iterator[Path]:
     """The folder of the stacks. It is kept after a failure."""
     folder = CHECKOUT / ".onefold" / "faults" / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
@@ -44,7 +44,7 @@ def root(request: pytest.FixtureRequest) -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def faulted(root: Path) -> Iterator[Stack]:
     """One broker, two workers."""
     with accounts_stack(root / "single", workers=2, session_timeout_s=SHORT_SESSION_S) as stack:

@@ -40,7 +40,7 @@ LEAST_PLACED = 400
 SKUS, PIECES = 40, 50
 CUSTOMERS, CREDIT_CENTS = 300, 2_000
 SETTLED_S = 120.0
-ASKED = 1_000  # rows in the short tier, each of both workers; in the long one all are asked for
+ASKED = 300  # rows in the short tier, each of both workers; in the long one all are asked for
 
 Row = tuple[str, str, dict[str, Any]]
 """Service, path, and the fields that it has to show."""

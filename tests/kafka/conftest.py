@@ -15,7 +15,7 @@ from shared.topology.topics import Topic, Topology
 _NUMBERS = count(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     root = tmp_path_factory.mktemp("kafka")
     with EmbeddedKafka(root / "data", root / "logs") as kafka:

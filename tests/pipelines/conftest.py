@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark() -> Iterator[SparkSession]:
     from pipelines.session import spark_session
 
@@ -79,14 +79,14 @@ def executors_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DataFrameWriter, "parquet", on_another_disk)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     root = tmp_path_factory.mktemp("kafka")
     with EmbeddedKafka(root / "data", root / "logs") as kafka:
         yield kafka.bootstrap
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Two workers of the service, whose tables the pipelines find by its name."""
     with accounts_stack(tmp_path_factory.mktemp("stack"), workers=2, command=faust_command) as stack:

@@ -18,7 +18,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with accounts_stack(tmp_path_factory.mktemp("trio"), workers=3, session_timeout_s=SHORT_SESSION_S) as stack:
         yield stack

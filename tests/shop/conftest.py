@@ -14,7 +14,7 @@ WORKERS = {"accounts": 1, "inventory": 1, "orders": 2, "sales": 1}
 ORDERS_DEADLINE_S = 5.0  # three attempts: an order without answers ends after 15 s
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("ORDERS_DEADLINE_S", str(ORDERS_DEADLINE_S))

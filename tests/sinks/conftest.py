@@ -19,7 +19,7 @@ from tests.sinks.outside import Log
 _NUMBERS = count(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def postgres() -> Iterator[Postgres]:
     if programs() is None:
         pytest.skip("PostgreSQL is not installed")
@@ -27,7 +27,7 @@ def postgres() -> Iterator[Postgres]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """One broker, with the topics of accounts."""
     root = tmp_path_factory.mktemp("kafka")
