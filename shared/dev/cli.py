@@ -32,7 +32,7 @@ from shared.dev.issuer import DevIssuer
 from shared.dev.rename import MEANS, rename
 from shared.dev.reprocess import reprocess
 from shared.dev.sinks import sink_cli
-from shared.dev.stages import StageFailed, stage
+from shared.dev.stages import StageFailed, check_known, stage
 from shared.dev.status import shown, status
 from shared.dev.story import drawn, story_of
 from shared.dev.upgrade import upgrade
@@ -277,9 +277,7 @@ def worker(service: str) -> None:
 
 
 def _check_known(service: str) -> None:
-    """Raises StageFailed, naming the services there are."""
-    if service not in found_services():
-        raise StageFailed(f"no service is called {service}", f"name one of: {', '.join(found_services())}")
+    check_known(service, found_services())
 
 
 @cli.command("provision")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from shutil import get_terminal_size
@@ -30,6 +30,12 @@ class StageFailed(Exception):
     def __str__(self) -> str:
         lines = [self.problem, f"log: {self.log}" if self.log else "", f"fix: {self.fix}"]
         return "\n".join(f"  {line}" for line in lines if line)
+
+
+def check_known(service: str, services: Collection[str]) -> None:
+    """Raises StageFailed, naming the services there are."""
+    if service not in services:
+        raise StageFailed(f"no service is called {service}", f"name one of: {', '.join(services)}")
 
 
 @dataclass(slots=True)

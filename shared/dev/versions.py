@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from shared.dev.console import user
-from shared.dev.stages import StageFailed
+from shared.dev.stages import check_known
 from shared.operations.provision import load_services
 from shared.operations.versions import Compared, Step, Versions
 from shared.runtime.settings import load_settings
@@ -124,6 +124,5 @@ def _do(steps: Iterable[Step], dry_run: bool, then: str, ask: str | None = None)
 
 def _declared(service: str) -> Service:
     services = {each.topology.service: each for each in load_services()}
-    if service not in services:
-        raise StageFailed(f"no service is called {service}", f"name one of: {', '.join(services)}")
+    check_known(service, services)
     return services[service]

@@ -23,9 +23,7 @@ from shared.runtime.routes import TURN, Role, Routes, Turn
 
 log = structlog.get_logger(__name__)
 
-RENEWED_S = (
-    3600.0  # brokers forget a live group's positions in topics that it does not read (offsets.retention.minutes)
-)
+RENEWED_S = 3_600.0  # brokers forget a live group's positions in topics that it does not subscribe to (ADR 39)
 
 
 class Turns:

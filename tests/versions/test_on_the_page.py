@@ -22,22 +22,14 @@ from shared.dev.stack import Stack
 from shared.dev.worker import Worker, free_port
 from shared.engine.wiring import processors_of
 from tests.console.browser import FOUND, Page, browser
-from tests.versions.tallies import tallies
-from tests.versions.test_side_by_side import (
-    ODD,
-    VISITORS,
-    Operator,
-    Visits,
-    name,
-    operator,
-    shown,
-    visits,
-    worker,
-)
+from tests.versions.operator import Operator
+from tests.versions.tallies import tallies, visits_to
+from tests.versions.test_side_by_side import ODD, VISITORS, Visits, shown, visits
 from tests.waiting import eventually
 
-__all__ = ["name", "operator", "visits", "worker"]  # fixtures
+__all__ = ["visits"]  # a fixture
 
+KIND = tallies, visits_to
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
 

@@ -4,40 +4,35 @@ load: any worker's URL is right at any time, and a position that a write was ans
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from confluent_kafka import Message, Producer
-from typer.testing import CliRunner
 
-from shared.dev.cli import cli
 from shared.dev.stack import Stack
-from shared.dev.worker import Worker, faust_command
+from shared.dev.worker import Worker
 from shared.domain.envelope import encode
-from shared.domain.errors import OnefoldError
 from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
-from shared.operations.provision import provision
 from shared.operations.versions import Step, Versions
 from shared.runtime.positions import Place, format_positions
 from shared.runtime.routes import Active
 from shared.testing.scenario import happened
-from shared.topology import Service
+from tests.versions.operator import Operator
 from tests.versions.tallies import PARTITIONS, Visited, tallies, visits_to
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
+KIND = tallies, visits_to
 VISITORS = [f"visitor-{number}" for number in range(12)]
 ODD = "odd"  # has made a visit of no minutes
 WAIT_S = 10
@@ -64,68 +59,9 @@ class Visits:
         return self._made[visitor], format_positions({place: delivered[0].offset() or 0})
 
 
-class Operator:
-    """Types commands in a checkout with one service."""
-
-    def __init__(
-        self, name: str, monkeypatch: pytest.MonkeyPatch, service: Callable[[int, str], Service] = tallies
-    ) -> None:
-        self._name = name
-        self._service = service
-        self._monkeypatch = monkeypatch
-        self.declares(1)
-
-    def declares(self, version: int) -> None:
-        """The checkout, from now on."""
-        self._monkeypatch.setattr("shared.dev.versions.load_services", lambda: [self._service(version, self._name)])
-
-    def __call__(self, verb: str, *options: str) -> str:
-        """What it prints. Raises OnefoldError."""
-        found = CliRunner().invoke(cli, [verb, self._name, *options])
-        if isinstance(found.exception, OnefoldError):
-            raise found.exception
-        assert found.exit_code in (0, 1), found.output
-        return found.output
-
-    def refused(self, verb: str, *options: str) -> str:
-        with pytest.raises(OnefoldError) as refusal:
-            self(verb, *options)
-        return str(refusal.value)
-
-
 @pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """Of the test's own service."""
-    return "tallies-" + hashlib.sha256(request.node.name.encode()).hexdigest()[:6]
-
-
-@pytest.fixture
-def operator(name: str, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Operator:
-    for setting, value in stack.settings.environment().items():
-        monkeypatch.setenv(setting, value)
-    return Operator(name, monkeypatch)
-
-
-@pytest.fixture
-def visits(name: str, stack: Stack) -> Visits:
-    provision([tallies(1, name).topology, visits_to(name)], stack.settings)
+def visits(name: str, operator: Operator, stack: Stack) -> Visits:
     return Visits(stack.bootstrap, name)
-
-
-@pytest.fixture
-def worker(name: str, stack: Stack, visits: Visits, tmp_path: Path) -> Iterator[Callable[[int, str], Worker]]:
-    started: list[Worker] = []
-
-    def start(version: int, instance: str) -> Worker:
-        command = ["env", f"TALLIES_VERSION={version}", f"TALLIES_NAME={name}", *faust_command("versions", "tests")]
-        one = Worker(name, instance, stack.settings, tmp_path / f"{instance}.log", lambda _: command)
-        started.append(one)
-        one.spawn()
-        return one
-
-    yield start
-    for one in started:
-        one.kill()
 
 
 def read(worker: Worker, visitor: str, version: int | None = None, **query: Any) -> httpx.Response:
@@ -266,12 +202,12 @@ def test_a_worker_may_die_as_another_version_takes_over(
     for each in workers.values():
         each.await_ready()
     if verb == "rollback":
-        eventually(lambda: switched(operator, "switch"))
+        eventually(lambda: operator.has("switch"))
     expected = (0, "2") if verb == "switch" else (1, "1")
     with load(visits, *workers.values(), strict=False) as reads:
         go_on(reads)
         workers[killed].kill()
-        eventually(lambda: switched(operator, verb))
+        eventually(lambda: operator.has(verb))
         left = [each for name, each in workers.items() if name != killed]
         eventually(lambda: {shown(each, ODD) for each in left}, lambda found: found == {expected})
         go_on(reads)
@@ -279,13 +215,6 @@ def test_a_worker_may_die_as_another_version_takes_over(
         go_on(reads)
     eventually(lambda: {shown(each, ODD) for each in workers.values()}, lambda found: found == {expected})
     assert f"totals: {len(VISITORS)} of {len(VISITORS) + 1} rows are equal" in operator("compare")
-
-
-def switched(operator: Operator, verb: str) -> bool:
-    """Whether it is not refused: while a partition has no owner, it is."""
-    with suppress(OnefoldError):
-        return "done" in operator(verb)
-    return False
 
 
 def test_what_was_interrupted_goes_on(name: str, stack: Stack, operator: Operator, visits: Visits) -> None:

@@ -4,7 +4,6 @@ it back, under load: nothing is decided, sent or copied twice, and nothing is lo
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 import time
@@ -12,56 +11,25 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from shared.dev.stack import Stack
-from shared.dev.worker import Worker, faust_command
+from shared.dev.worker import Worker
 from shared.kafka.brokers import Brokers
 from shared.kafka.spans import read_all
-from shared.operations.provision import provision
 from shared.runtime.failpoints import TURN_STEPS
-from tests.versions.test_side_by_side import Operator, switched
+from tests.versions.operator import Operator
 from tests.versions.tills import tales_of, tills
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
 
+KIND = tills, tales_of
 TILLS = [f"till-{number}" for number in range(8)]
 WAIT_S = 10
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """Of the test's own service."""
-    return "tills-" + hashlib.sha256(request.node.name.encode()).hexdigest()[:6]
-
-
-@pytest.fixture
-def operator(name: str, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Operator:
-    for setting, value in stack.settings.environment().items():
-        monkeypatch.setenv(setting, value)
-    provision([tills(1, name).topology, tales_of(name)], stack.settings)
-    return Operator(name, monkeypatch, tills)
-
-
-@pytest.fixture
-def worker(name: str, stack: Stack, operator: Operator, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
-    started: list[Worker] = []
-
-    def start(version: int, instance: str) -> Worker:
-        command = ["env", f"TALLIES_VERSION={version}", f"TALLIES_NAME={name}", *faust_command("versions", "tests")]
-        one = Worker(name, instance, stack.settings, tmp_path / f"{instance}.log", lambda _: command)
-        started.append(one)
-        one.spawn()
-        return one
-
-    yield start
-    for one in started:
-        one.kill()
 
 
 class Customers:
@@ -230,13 +198,13 @@ def test_a_worker_may_die_at_each_step_of_a_turn(
         victim.change(failpoint=f"{step}:kill:1")
         victim.start()
         done: list[bool] = []
-        begun = threading.Thread(target=lambda: done.append(switched(operator, verb)))
+        begun = threading.Thread(target=lambda: done.append(operator.has(verb)))
         begun.start()
         eventually(lambda: victim.running, lambda running: not running)
         victim.change(failpoint=None)
         victim.start()
         begun.join()
         if done != [True]:
-            eventually(lambda: switched(operator, verb))
+            eventually(lambda: operator.has(verb))
         customers.go_on(2 * len(TILLS))
     assert check(stack, name, customers) == {1, 2}
