@@ -27,11 +27,12 @@ _NEW_VERSION = (
 )
 _AT_ONCE = (
     "consumers first, on every worker, then producers: an older worker parks what it does not know. This service's own "
-    "workers are both: stop all of them before the first one of the new release starts"
+    "workers, one by one: beside newer ones the older own nothing; once these are gone again, they park it"
 )
 _ANEW = (
     "not as it is: rows are parked as row.unreadable, or read otherwise; raise `version` in topology.py, then "
-    "`rebuild SERVICE`. Of a view alone, stop all workers, `reprocess SERVICE/TABLE`, and accept with --breaking"
+    "`deploy SERVICE`, or `rebuild SERVICE`. Of a view alone, stop all workers, `reprocess SERVICE/TABLE`, and accept "
+    "with --breaking"
 )
 _BESIDE = (
     "not as it is: other teams read it, in their own time; publish it under the next VERSION to a topic of its own, "
@@ -39,7 +40,7 @@ _BESIDE = (
 )
 _ORDER = {
     (COMMANDS, COMPATIBLE): "in any order",
-    (COMMANDS, BACKWARD): f"{_AT_ONCE}, or `dead-letters retry` what they have parked",
+    (COMMANDS, BACKWARD): _AT_ONCE,
     (COMMANDS, FORWARD): (
         "producers first: clients and other services send it so that both releases read it; when nothing waits any "
         "more (`status`), this service"
@@ -49,10 +50,7 @@ _ORDER = {
         "in any order; consumers first, if they need a new field from the first event on: without it they ignore it, "
         "and their views lack it until they are computed again"
     ),
-    (EVENTS, BACKWARD): (
-        f"{_AT_ONCE}, or `dead-letters retry` what they have parked. Other services pass over a type that they do not "
-        f"know"
-    ),
+    (EVENTS, BACKWARD): f"{_AT_ONCE}. Other services pass over a type that they do not know",
     (EVENTS, FORWARD): f"{_NEW_VERSION}give the event its next VERSION and an upcaster",
     (EVENTS, BREAKING): f"{_NEW_VERSION}give the event its next VERSION and an upcaster",
     (PUBLIC, COMPATIBLE): "in any order",
@@ -61,9 +59,9 @@ _ORDER = {
     (PUBLIC, BREAKING): _BESIDE,
     (STATES, COMPATIBLE): "in any order",
     (STATES, BACKWARD): (
-        "stop all workers before the first one of the new release starts: an older one parks the keys of rows that it "
-        "does not know (row.unreadable), also after a way back. Rows that exist have the default, whatever past events "
-        "say: `reprocess SERVICE/TABLE`, or for an aggregate raise `version` in topology.py, then `rebuild SERVICE`"
+        "one by one: beside newer workers the older own nothing; once these are gone again, they park the keys of rows "
+        "with it (row.unreadable). Rows that exist have the default, whatever past events say. If that is not meant, "
+        "raise `version` in topology.py, then `deploy SERVICE`; of a view alone, `reprocess SERVICE/TABLE`"
     ),
     (STATES, FORWARD): _ANEW,
     (STATES, BREAKING): _ANEW,
@@ -82,10 +80,13 @@ _WHY_GONE = {
     ),
 }
 _NEW_TABLE = (
-    "`provision`, then stop all workers before the first one of the new release starts: Faust assigns the topics that "
-    "only some workers know apart from the others. A view lacks what was read before: `reprocess SERVICE/TABLE`"
+    "`provision`, then one by one: beside newer workers the older own nothing. A view lacks what was read before: "
+    "`reprocess SERVICE/TABLE`"
 )
-_REBUILT = "stop all workers, `rebuild SERVICE`, then start those of the new release"
+_REBUILT = (
+    "beside the former version: `deploy SERVICE`, `compare`, `switch`; or stop all workers, `rebuild SERVICE`, then "
+    "start those of the new release"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -464,9 +464,9 @@ def test_a_state_is_judged(old: Any, new: Any, verdict: str, told: str) -> None:
         (PUBLIC, {}, {"a": int}, "not as it is: .* publish it under the next VERSION to a topic of its own"),
         (PUBLIC, {"a": int}, {"a": int | None}, "not as it is: .* publish it under the next VERSION"),
         (STATES, {"a": int}, {"a": (int, 0)}, "in any order"),
-        (STATES, {}, {"a": (int, 0)}, "stop all workers before the first one of the new release starts"),
-        (STATES, Open | Closed, Open, "not as it is: .* raise `version` in topology.py, then `rebuild SERVICE`"),
-        (STATES, {"a": int}, {"b": int}, "not as it is: .* raise `version` in topology.py, then `rebuild SERVICE`"),
+        (STATES, {}, {"a": (int, 0)}, "one by one: beside newer workers the older own nothing"),
+        (STATES, Open | Closed, Open, "not as it is: .* raise `version` in topology.py, then `deploy SERVICE`"),
+        (STATES, {"a": int}, {"b": int}, "not as it is: .* raise `version` in topology.py, then `deploy SERVICE`"),
     ],
 )
 def test_each_verdict_says_in_which_order_to_release(kind: str, old: Any, new: Any, order: str) -> None:
