@@ -75,10 +75,10 @@ def versions_cli(join_up: Callable[[], Any]) -> typer.Typer:
         dry_run: _DryRun = False,
         yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     ) -> None:
-        """Delete what only VERSION of SERVICE has: its group, its changelogs with all rows, what was parked in it."""
+        """Delete what only VERSION of SERVICE has: group, changelogs with all rows, what was parked, stores here."""
         versions = of(service)
         ask = None if yes else "there is no way back; go on?"
-        left = f"stores of {versions.of(version).group} on workers' disks are left, as caches of nothing"
+        left = f"stores of {versions.of(version).group} on other machines are left, as caches of nothing"
         _do(versions.retire(version), dry_run, left, ask)
 
     return cli

@@ -7,10 +7,13 @@ version has the turn in each partition: its workers give it to the next one, in 
 
 from __future__ import annotations
 
+import re
+import shutil
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException, Producer
@@ -214,8 +217,16 @@ class Versions:
         own = [gone.parking, *map(gone.changelog, gone.all_tables())]
         if topics := [topic.name for topic in own if self._brokers.has(topic.name)]:
             yield Step(f"topics are deleted, with all rows in them: {', '.join(topics)}", lambda: self._delete(topics))
+        if stores := self._stores(gone):
+            yield Step(f"local stores are removed: {', '.join(map(str, stores))}", lambda: _remove(stores))
         if self._brokers.positions(gone.group):
             yield Step(f"the group {gone.group} is deleted, with its positions", lambda: self._forget(gone.group))
+
+    def _stores(self, gone: Topology) -> list[Path]:
+        """Those on this machine."""
+        later = re.compile(rf"{re.escape(gone.group)}-v\d+-")  # the first version's group begins as all others' do
+        found = self._settings.data_dir.glob(f"{gone.group}-*")
+        return sorted(each for each in found if not later.match(each.name))
 
     def pair(self) -> tuple[int, int]:
         """The versions to compare: the one that answers, and the other. Raises VersionsRefused."""
@@ -517,6 +528,11 @@ class Versions:
 
     def _refusal(self, found: str, fix: str) -> VersionsRefused:
         return VersionsRefused(f"{self.topology.service}: {found}; fix: {fix}")
+
+
+def _remove(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _unhandled(processor: str, parked: Sequence[Parked]) -> str:

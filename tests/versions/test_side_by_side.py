@@ -179,6 +179,8 @@ def test_the_next_version_of_a_view_takes_over_and_gives_back(
     first.stop()
     operator("retire", "1", "--yes")
     assert operator("retire", "1", "--yes").startswith("nothing to do")
+    left = {each.name for each in stack.settings.data_dir.glob(f"{name}-*")}
+    assert left == {f"{name}-v2-second", f"{name}-v2-third"}
     assert not Brokers(stack.bootstrap).has(f"{name}-totals-changelog")
     assert "no switch to take back" in operator.refused("rollback")
     assert operator("versions").count("version ") == 1
@@ -236,7 +238,11 @@ def test_what_was_interrupted_goes_on(name: str, stack: Stack, operator: Operato
     interrupted(versions.deploy)
     assert brokers.positions(versions.topology.group) == {topic: dict.fromkeys(range(PARTITIONS), 0)}
     assert versions.routes().active == Active(version=1)
+    stores = [stack.settings.data_dir / f"{group}-first" for group in (before.group, versions.topology.group)]
+    for each in stores:
+        (each / "totals-0").mkdir(parents=True)
     interrupted(lambda: versions.retire(2))
+    assert [each.exists() for each in stores] == [True, False]
     left = [each.name for each in versions.topology.all_topics() if brokers.has(each.name)]
     assert sorted(left) == [f"{name}.dead.v1", f"{name}.routes.v1"]
     assert brokers.positions(versions.topology.group) == {}
