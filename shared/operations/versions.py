@@ -128,9 +128,9 @@ class Versions:
         found = []
         for version in range(1, self.topology.version + 2):
             group = self.of(version).group
-            members, positions = self._brokers.members(group), self._positions(version)
+            members, positions = self._brokers.members(group), self._brokers.positions(group)
             if members or positions:
-                lag = self._unread(positions, self._ends()) if positions else None
+                lag = self._unread(version, self._ends()) if positions else None
                 is_active = version == active.version if active else bool(members)
                 found.append(Standing(version, group, members, lag, is_active))
         return found
@@ -146,7 +146,7 @@ class Versions:
         if stays.version > new.version:
             fix = f"raise `version` above {stays.version} in topology.py"
             raise self._refusal(f"version {stays.version} is active, and {new.version} is older", fix)
-        if not self._positions(stays.version):
+        if not self._brokers.positions(self.of(stays.version).group):
             fix = f"start its workers; or if {new.group} is to be the only one, `rebuild {new.service}`"
             raise self._refusal(f"{self.of(stays.version).group} has read nothing yet", fix)
         self._refuse_third(stays.version)
@@ -433,19 +433,20 @@ class Versions:
     def _await(self, version: int, until: Mapping[str, Positions]) -> None:
         """Returns once the version has read all below `until`. Raises VersionsRefused."""
         deadline = time.monotonic() + CATCH_UP_S
-        while behind := self._unread(self._brokers.positions(self.of(version).group), until):
+        while behind := self._unread(version, until):
             if time.monotonic() > deadline:
                 group, fix = self.of(version).group, "try again once it has caught up; `versions` shows how far it is"
                 raise self._refusal(f"{group} is {behind} records behind", fix)
             time.sleep(_PAUSE_S)
 
-    def _unread(self, positions: Mapping[str, Positions], until: Mapping[str, Positions]) -> int:
-        """How many records lie from the positions up to `until`; markers of transactions are none."""
-        unread = 0
+    def _unread(self, version: int, until: Mapping[str, Positions]) -> int:
+        """How many records it has to read up to `until`; markers of transactions are none, nor what it has decided."""
+        positions, viewed, unread = self._brokers.positions(self.of(version).group), self._viewed(), 0
+        roles = positions.get(self.topology.routes.name, {})
         for topic, ends in until.items():
             for number, end in ends.items():
                 start = positions.get(topic, {}).get(number, 0)
-                if end > start:
+                if end > start and (topic in viewed or not Role.of(roles.get(number)).acts):
                     unread += self._records(Place(topic, number), start, end)
         return unread
 
@@ -462,11 +463,15 @@ class Versions:
         found = self._brokers.positions(self.of(version).group)
         return {topic: found[topic] for topic in self._sources() if topic in found}
 
-    def _sources(self) -> list[str]:
+    def _viewed(self) -> list[str]:
+        """What it reads for more than to decide."""
         views = [each for table in self.topology.tables for each in table.folded if not each.is_of_commands]
         history = [] if self.topology.history is None else [self.topology.history.name]
+        return list(dict.fromkeys([*(each.source.name for each in views), *history]))
+
+    def _sources(self) -> list[str]:
         followed = [] if self.service.decider is None else [self.service.events.name]
-        return list(dict.fromkeys([*(each.source.name for each in views), *history, *followed]))
+        return list(dict.fromkeys([*self._viewed(), *followed]))
 
     def _starts(self) -> Mapping[str, Positions]:
         return {topic: self._brokers.starts(topic) for topic in self._sources()}

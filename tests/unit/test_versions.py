@@ -236,8 +236,8 @@ class Kafka:
         return [f"1 of {group}"] * (group in self._running)
 
     def positions(self, group: str) -> dict[str, dict[int, int]]:
-        role = self._acts[group].committed
-        return {self.topologies[1].routes.name: dict.fromkeys(range(PARTITIONS), role)}
+        role = self._acts.get(group)
+        return {self.topologies[1].routes.name: dict.fromkeys(range(PARTITIONS), role.committed)} if role else {}
 
     def settled_ends(self, _: str) -> dict[int, int]:
         return dict.fromkeys(range(PARTITIONS), 0)
@@ -285,6 +285,16 @@ def test_a_rollback_says_before_it_begins_what_the_former_version_could_not_read
     kafka.park(1, "follow.tills.events.v1")
     with pytest.raises(VersionsRefused, match="version 1 could not handle t/0 at 7 in follow"):
         plan(versions_of(2).rollback("me", ""))
+
+
+def test_what_a_version_has_decided_it_does_not_have_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = Kafka(monkeypatch, {1: Role(), 2: Role(0, acts=False)}, running=(1, 2))
+    kafka.routes(Active(version=1), Turn(number=0, version=1, giver=1))
+    monkeypatch.setattr(kafka, "settled_ends", lambda _: dict.fromkeys(range(PARTITIONS), 2_000))
+    service = tills(2, "tills")
+    without_views = replace(service.topology, tables=service.topology.tables[:1])
+    versions = Versions(replace(service, topology=without_views, projections=()), Settings(bootstrap="127.0.0.1:1"))
+    assert [each.lag for each in versions.standing()] == [0, PARTITIONS * 2_000]
 
 
 def turns_of(version: int, role: Role, turn: Turn) -> tuple[Turns, Batch]:
