@@ -41,6 +41,7 @@ python3 dev.py test
 | | |
 |---|---|
 | [add a service](docs/tutorials/add-a-service.md) | from its first event to its first request |
+| [change it while it runs](docs/tutorials/changing-a-running-service.md) | by rolling, or by its next version |
 | [operations](docs/operations.md), [deployment](docs/deployment.md) | what runs where, and what to do when |
 | [contributing](docs/contributing.md) | how code, tests and pages are written here |
 | [upgrading](docs/upgrading.md) | what is yours, and how fixes of the template reach you |
