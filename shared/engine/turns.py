@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 RENEWED_S = 3_600.0  # brokers forget a live group's positions in topics that it does not subscribe to (ADR 39)
 
+TOGETHER_S = 0.25  # turns that are ready wait so long for others: after each commit of some, all is taken over again
+
 
 class Turns:
     def __init__(
@@ -43,6 +45,7 @@ class Turns:
         self._ends: dict[tuple[int, int], Mapping[Place, int]] = {}  # of what is followed, by partition and turn
         self._told: set[tuple[int, int]] = set()
         self._renewed: dict[int, float] = {}  # when, by partition, by `elapsed_s`
+        self._ready_since: float | None = None  # some to take; others are not
 
     def to_give(self) -> list[int]:
         """The partitions in which another version is to act; not those of a turn that `rebuild` has gone on from."""
@@ -99,14 +102,18 @@ class Turns:
 
         Raises OffsetsUnknown.
         """
-        ready = []
+        ready, left = [], False
         for number, role in self._holdings.roles.items():
             turn = None if self._routes is None or role.acts else self._routes.turn(number)
             if turn is None or turn.number <= role.number or turn.version != self._holdings.topology.version:
                 continue
             if await self._has_caught_up(number, turn):
                 ready.append((number, turn))
-        return ready
+            else:
+                left = True
+        now = elapsed_s()
+        since = self._ready_since = (self._ready_since or now) if ready and left else None
+        return ready if since is None or now - since >= TOGETHER_S else []
 
     async def _has_caught_up(self, number: int, turn: Turn) -> bool:
         own, followed = self._holdings.of(number), self._holdings.followed_in(number)

@@ -17,7 +17,7 @@ from shared.domain.row import Row, RowCodec
 from shared.engine.batch import Batch
 from shared.engine.holdings import Holdings
 from shared.engine.sources import Source
-from shared.engine.turns import Turns
+from shared.engine.turns import TOGETHER_S, Turns
 from shared.engine.versions import supersedes
 from shared.http.node import Node
 from shared.http.versions import acting_elsewhere, other_version, owner_in
@@ -330,3 +330,26 @@ def test_a_group_says_again_that_another_version_acts_before_brokers_forget() ->
     batch.offsets.clear()
     turns.renew()
     assert not batch
+
+
+def test_turns_that_are_ready_wait_a_moment_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [7.0]
+    monkeypatch.setattr("shared.engine.turns.elapsed_s", lambda: now[0])
+    turn, events = Turn(number=1, version=2, giver=1), [Place("tills.events.v1", number) for number in (0, 1)]
+    found = routes(active=Active(version=2))
+    for number in (0, 1):
+        found.apply(TURN, turn.model_dump_json().encode(), number)
+    holdings = Holdings(tills(2, "tills").topology, [], {})
+    holdings.roles = dict.fromkeys((0, 1), Role(0, acts=False))
+    holdings.sources = {place: Source(place, [], 5 * place.number, 5, followed=True) for place in events}
+    filling = SimpleNamespace(parking=lambda _: SimpleNamespace(ids=()))
+
+    async def ask(_: object, places: list[Place]) -> dict[Place, int]:
+        return dict.fromkeys(places, 5)
+
+    turns = Turns(holdings, cast(Any, filling), found, cast(Any, SimpleNamespace(ends=None)), cast(Any, ask))
+    assert asyncio.run(turns.to_take()) == []
+    now[0] += TOGETHER_S
+    assert asyncio.run(turns.to_take()) == [(1, turn)]
+    holdings.sources[events[0]].position = 5
+    assert asyncio.run(turns.to_take()) == [(0, turn), (1, turn)]
