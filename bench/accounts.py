@@ -5,27 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 
 import httpx
 
 from bench.lab import Lab
 from shared.dev.stages import StageFailed
-from shared.dev.worker import Worker, faust_command
+from shared.dev.worker import Command, Worker, faust_command
 from shared.http.client import Client, Refused, path_of
 from shared.kafka.murmur2 import partition_of
+from tests.accounts.service import SERVICE
 from tests.accounts.topology import TOPOLOGY
 
 PARTITIONS = TOPOLOGY.partitions
+NEXT = replace(SERVICE, topology=TOPOLOGY.next_version)
 _SETTLE_S = 60.0
+_COMMAND = partial(faust_command, package="tests")
 
 
 @contextmanager
-def accounts(lab: Lab, count: int, **settings: object) -> Iterator[list[Worker]]:
+def accounts(lab: Lab, count: int, command: Command = _COMMAND, **settings: object) -> Iterator[list[Worker]]:
     """`count` workers, ready, each owning its share."""
     lab.provision([TOPOLOGY])
     log = lab.root / "logs" / "accounts.log"
-    command = partial(faust_command, package="tests")
     workers = [Worker(TOPOLOGY.service, str(number), lab.settings, log, command) for number in range(1, count + 1)]
     try:
         for worker in workers:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from bench.begin import numbered
+from bench.change import change
 from bench.cost import cost
 from bench.failover import failover
 from bench.history import spark
@@ -40,8 +41,9 @@ BENCHMARKS = {
     "lists": lists,
     "sink": sink,
     "cost": cost,
+    "change": change,
 }
-APART = ("spark", "failover", "load", "lists", "sink", "cost")  # these are only run when they are named
+APART = ("spark", "failover", "load", "lists", "sink", "cost", "change")  # these are only run when they are named
 _INTERRUPTED = 130
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -61,12 +63,13 @@ def bench(
     keys: Annotated[int, typer.Option(min=1, help="Over how many keys they are spread.")] = 1_000,
     wide_keys: Annotated[int, typer.Option(min=1, help="How many keys where they are many.")] = 200_000,
     rounds: Annotated[int, typer.Option(min=1, help="How often each side runs; sides alternate.")] = 1,
+    rate: Annotated[int, typer.Option(min=1, help="Commands a second, of `change`.")] = 300,
     json: Annotated[Path | None, typer.Option("--json", help="A file for the figures.")] = None,
     plots: Annotated[Path | None, typer.Option(help="A folder for the figures as SVG.")] = None,
 ) -> None:
     """Measure this checkout on this machine, beside its peers.
 
-    Without WHAT: all but spark, failover, load, lists, sink and cost. If one fails, figures of those before it stay.
+    Without WHAT: all but spark, failover, load, lists, sink, cost and change. If one fails, those before it are told.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
@@ -75,7 +78,7 @@ def bench(
     try:
         with Lab() as lab:
             for name in what or ():
-                report.add(BENCHMARKS[name](lab, begin, Load(events, keys, wide_keys, rounds)))
+                report.add(BENCHMARKS[name](lab, begin, Load(events, keys, wide_keys, rounds, rate)))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except (OnefoldError, StageFailed) as error:

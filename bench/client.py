@@ -21,9 +21,10 @@ def get(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
 
 
-def post(path: str, body: str) -> bytes:
+def post(path: str, body: str, more: str = "") -> bytes:
+    """more: header lines, each with its end."""
     head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    return f"{head}\r\n\r\n{body}".encode()
+    return f"{head}\r\n{more}\r\n{body}".encode()
 
 
 class Connection:

@@ -99,7 +99,7 @@ def _traced(lab: Lab, begin: Begin, rounds: int, report: Report) -> None:
     with _collector() as collector:
         for number in range(1, rounds + 1):
             for name, share in TRACED.items():
-                settings = {} if share is None else {"otlp": collector, "traces": share}
+                settings: dict[str, Any] = {} if share is None else {"otlp": collector, "traces": share}
                 with begin(f"{name} {number}/{rounds}") as now, accounts(lab, WORKERS, **settings) as workers:
                     keys = _keys(workers)
                     _decided_per_s(keys, WARM_UP_S)

@@ -45,16 +45,19 @@ class Seen:
     wrong: int = 0
 
     def note(self, answer: httpx.Response, began: float) -> None:
-        now = time.monotonic()
-        self.slowest_s = max(self.slowest_s, now - began)
+        self.slowest_s = max(self.slowest_s, time.monotonic() - began)
         if answer.status_code == httpx.codes.OK and answer.content == self.row:
-            self.gap_s = max(self.gap_s, now - self.last_right)
-            self.last_right = now
-            self.right += 1
+            self.right_now()
         elif answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
             self.refused += 1
         else:
             self.wrong += 1
+
+    def right_now(self) -> None:
+        now = time.monotonic()
+        self.gap_s = max(self.gap_s, now - self.last_right)
+        self.last_right = now
+        self.right += 1
 
 
 async def killed(workers: Sequence[Worker]) -> None:
@@ -117,21 +120,25 @@ async def _watched(
     """Reads every key without a pause from before the fault until all are answered again."""
     async with httpx.AsyncClient(timeout=30, params=query, trust_env=False) as http:
         seen = {key: Seen((await http.get(f"{workers[0].url}/accounts/{key}")).content) for key in keys}
-        readers = [asyncio.ensure_future(_read(http, workers, key, seen[key])) for key in keys]
+        readers = [asyncio.ensure_future(read_on(http, workers, key, seen[key])) for key in keys]
         await asyncio.sleep(SETTLED_S)
         await fault(workers)
-        healed = time.monotonic()
-        while min(each.last_right for each in seen.values()) < healed + SETTLED_S:
-            if time.monotonic() > healed + BACK_WITHIN_S:
-                raise StageFailed(f"keys stay unanswered: {seen}", "see the log", workers[0].log)
-            await asyncio.sleep(0.1)
+        await answered_again(list(seen.values()), time.monotonic(), workers[0].log)
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
     return seen
 
 
-async def _read(http: httpx.AsyncClient, workers: Sequence[Worker], key: str, seen: Seen) -> None:
+async def answered_again(seen: Sequence[Seen], healed: float, log: object) -> None:
+    """Returns when all have been right a while after `healed`. Raises StageFailed."""
+    while min(each.last_right for each in seen) < healed + SETTLED_S:
+        if time.monotonic() > healed + BACK_WITHIN_S:
+            raise StageFailed(f"keys stay unanswered: {seen}", "see the log", log)
+        await asyncio.sleep(0.1)
+
+
+async def read_on(http: httpx.AsyncClient, workers: Sequence[Worker], key: str, seen: Seen) -> None:
     for worker in cycle(workers):
         began = time.monotonic()
         with suppress(httpx.NetworkError, httpx.RemoteProtocolError):  # down: a load balancer asks the next, too

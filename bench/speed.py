@@ -17,12 +17,16 @@ DECIDE = our_side("decide", "decide")
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much is measured. Few keys change often within a batch; of many, each changes about once."""
+    """How much is measured. Few keys change often within a batch; of many, each changes about once.
+
+    rate: commands a second.
+    """
 
     events: int
     keys: int
     wide_keys: int
     rounds: int
+    rate: int = 300
 
     @property
     def widths(self) -> tuple[tuple[str, int], ...]:

@@ -8,8 +8,10 @@ import pytest
 
 from bench import load
 from bench.begin import numbered
+from bench.change import change
 from bench.failover import measure, stopped
 from bench.lab import Lab
+from bench.speed import Load
 
 pytestmark = [pytest.mark.broker, pytest.mark.long]
 
@@ -31,3 +33,13 @@ def test_every_load_is_measured_without_a_failure(tmp_path: Path, monkeypatch: p
     assert {result.figures["failed"] for result in report.results} == {0}
     with_wrk = {f"{one}_vs_{other}" for one, other in load.RATIOS} if report.notes != [load.MISSING] else set()
     assert report.ratios.keys() == {"post_lines_1w_vs_goal", *with_wrk}
+
+
+def test_a_change_is_measured_and_each_charge_is_decided_once(tmp_path: Path) -> None:
+    with Lab(tmp_path / "lab") as lab:
+        report = change(lab, numbered(), Load(1, 1, 1, rounds=1, rate=50))
+    *kinds, charges = report.results
+    assert [each.name for each in kinds] == ["quiet", "rolling_restart", "deploy", "quiet_beside", "switch", "rollback"]
+    assert all(each.figures["pause_max_s"] and each.figures["read_gap_max_s"] for each in kinds)
+    assert charges.figures["answered"]
+    assert [charges.figures[name] for name in ("lost", "twice", "wrong")] == [0, 0, 0]
