@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from pipelines.events import HistoryIncomplete
 from pipelines.rebuild import _ROWS, AlreadyBuilt, HistoryBroken, HistoryMoved, NothingBefore, Rebuild, begins_of
 from pipelines.sinks import FolderNotShared
 from services.accounts.domain.commands import Charge, OpenAccount, Pay
+from services.accounts.service import SERVICE
 from services.accounts.topology import TOPOLOGY
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
@@ -34,6 +35,7 @@ from shared.domain.row import Outcome
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
 from shared.operations.provision import provision
+from shared.operations.versions import Step, Versions
 from shared.parking.parked import BEGINS_ID, NOTE_ID, PARKED_CODEC, STOOD, SUPERSEDED_ID, ended_id, noted_in
 from shared.runtime.settings import Settings
 from shared.topology.policy import Policy, Send
@@ -456,3 +458,42 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
     for version in (2, 3):
         table = replace(table_of("accounts", "accounts"), topology=replace(TOPOLOGY, version=version))
         assert str(consistency.check(spark, Brokers(own_stack.bootstrap), table)) == "2 of 2 accounts agree"
+
+
+@pytest.mark.long  # in short, what `switch` plans then, in unit/test_versions.py
+def test_a_rebuilt_version_answers_and_decides_once_it_is_switched_to(own_stack: Stack, tmp_path: Path) -> None:
+    (worker,) = own_stack.workers
+    httpx.post(f"{worker.url}/accounts/ann").raise_for_status()
+    charge_once(f"{worker.url}/accounts")
+    versions = Versions(replace(SERVICE, topology=TOPOLOGY.next_version), own_stack.settings)
+    for plan in (versions.deploy, lambda: versions.retire(2)):  # Spark is to fill it, after all
+        carry_out(plan)
+    worker.stop()
+    options = ["--bootstrap", own_stack.bootstrap, "--work", str(tmp_path / "work"), "--version", "2"]
+    provision([versions.topology], own_stack.settings)
+    CliRunner().invoke(cli, ["rebuild", "accounts", *options], catch_exceptions=False)
+    successor = Worker("accounts", "9", own_stack.settings, own_stack.logs / "next.log", next_version)
+    successor.start()
+    try:
+        accounts = f"{successor.url}/accounts"
+        named = httpx.get(f"{accounts}/ann", headers={"Onefold-Version": "2"})
+        assert named.json()["balance_cents"] == 2999
+        assert httpx.get(f"{accounts}/ann").status_code == 503  # the active one has no workers
+        eventually(lambda: len(versions.routes().owners(2)), lambda owned: owned == TOPOLOGY.partitions)
+        carry_out(lambda: versions.switch("me", ""))
+        eventually(lambda: httpx.get(f"{accounts}/ann").status_code, lambda status: status == 200)
+        charge_once(accounts)  # a repeat is still one
+        httpx.post(f"{accounts}/ann/charges", json={"amount_cents": 1}).raise_for_status()
+        assert httpx.get(f"{accounts}/ann").json()["balance_cents"] == 3000
+        with pytest.raises(StageFailed, match="accounts-v2 has taken over from accounts,"):
+            worker.start()
+        carry_out(lambda: versions.retire(1))
+        assert not Brokers(own_stack.bootstrap).positions("accounts")
+        assert httpx.get(f"{accounts}/ann").json()["balance_cents"] == 3000
+    finally:
+        successor.stop()
+
+
+def carry_out(plan: Callable[[], Iterator[Step]]) -> None:
+    for step in plan():
+        step.do()
