@@ -30,13 +30,14 @@ def operator(name: str, request: pytest.FixtureRequest, stack: Stack, monkeypatc
 
 
 @pytest.fixture
-def worker(name: str, stack: Stack, operator: Operator, tmp_path: Path) -> Iterator[Callable[[int, str], Worker]]:
+def worker(name: str, stack: Stack, operator: Operator, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     started: list[Worker] = []
 
-    def start(version: int, instance: str) -> Worker:
+    def start(version: int, instance: str, **settings: object) -> Worker:
         command = ["env", f"TALLIES_VERSION={version}", f"TALLIES_NAME={name}", *faust_command("versions", "tests")]
         one = Worker(name, instance, stack.settings, tmp_path / f"{instance}.log", lambda _: command)
         started.append(one)
+        one.change(**settings)
         one.spawn()
         return one
 

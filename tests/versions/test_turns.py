@@ -5,6 +5,7 @@ it back, under load: nothing is decided, sent or copied twice, and nothing is lo
 from __future__ import annotations
 
 import json
+import random
 import threading
 import time
 from collections import Counter, defaultdict
@@ -20,7 +21,7 @@ from shared.dev.stack import Stack
 from shared.dev.worker import Worker
 from shared.kafka.brokers import Brokers
 from shared.kafka.spans import read_all
-from shared.runtime.failpoints import TURN_STEPS
+from shared.runtime.failpoints import STEPS, TURN_STEPS
 from tests.versions.operator import Operator
 from tests.versions.tills import tales_of, tills
 from tests.waiting import eventually
@@ -180,6 +181,26 @@ def test_the_next_version_decides_on_and_gives_back(
     assert second.running
 
 
+def killed_at(step: str, victim: Worker, operator: Operator, verb: str) -> None:
+    """Types the command, and again if it is refused meanwhile; the victim dies at that step, and comes back."""
+    victim.stop()
+    victim.change(failpoint=f"{step}:kill:1")
+    victim.start()
+    done: list[bool] = []
+    begun = threading.Thread(target=lambda: done.append(operator.has(verb)))
+    begun.start()
+    back_from_death(victim)
+    begun.join()
+    if done != [True]:
+        eventually(lambda: operator.has(verb))
+
+
+def back_from_death(victim: Worker) -> None:
+    eventually(lambda: victim.running, lambda running: not running)
+    victim.change(failpoint=None)
+    victim.start()
+
+
 @pytest.mark.long  # in short, test_the_next_version_decides_on_and_gives_back kills one
 @pytest.mark.parametrize("killed", ["first", "second"])
 @pytest.mark.parametrize("step", TURN_STEPS)
@@ -188,23 +209,40 @@ def test_a_worker_may_die_at_each_step_of_a_turn(
     verb: str, step: str, killed: str, name: str, stack: Stack, operator: Operator, worker: Callable[..., Worker]
 ) -> None:
     customers = stand_side_by_side(operator, worker)
-    victim = customers.workers[killed == "second"]
     with customers.ringing():
         customers.go_on()
         if verb == "rollback":
             operator("switch")
             customers.go_on()
-        victim.stop()
-        victim.change(failpoint=f"{step}:kill:1")
-        victim.start()
-        done: list[bool] = []
-        begun = threading.Thread(target=lambda: done.append(operator.has(verb)))
-        begun.start()
-        eventually(lambda: victim.running, lambda running: not running)
-        victim.change(failpoint=None)
-        victim.start()
-        begun.join()
-        if done != [True]:
-            eventually(lambda: operator.has(verb))
+        killed_at(step, customers.workers[killed == "second"], operator, verb)
         customers.go_on(2 * len(TILLS))
     assert check(stack, name, customers) == {1, 2}
+
+
+@pytest.mark.long  # in short, test_the_next_version_decides_on_and_gives_back kills one
+@pytest.mark.parametrize("seed", range(20))
+def test_workers_may_die_in_each_phase_of_a_change(
+    seed: int, name: str, stack: Stack, operator: Operator, worker: Callable[..., Worker]
+) -> None:
+    chance = random.Random(seed)
+    first = worker(1, "first")
+    first.await_ready()
+    customers = Customers([first])
+    with customers.ringing():
+        customers.go_on(chance.randrange(1, 5 * len(TILLS)))
+        operator.declares(2)
+        operator("deploy")
+        second = worker(2, "second", failpoint=f"{chance.choice(STEPS)}:kill:{chance.randrange(1, 4)}")  # as it fills
+        back_from_death(second)
+        both = [first, second]
+        customers.workers = both
+        for verb in ("switch", "rollback", "switch"):
+            killed_at(chance.choice(TURN_STEPS), chance.choice(both), operator, verb)
+            customers.go_on(chance.randrange(1, 2 * len(TILLS)))
+            (victim := chance.choice(both)).kill()
+            victim.start()
+            customers.go_on()
+    assert check(stack, name, customers) == {1, 2}
+    compared = operator("compare")
+    assert f"rings: {len(TILLS)} of {len(TILLS)} rows are equal" in compared
+    assert "field     cents" not in compared
