@@ -161,10 +161,10 @@ class Database:
         with self._transaction() as connection:
             self._merge.lock(connection)
             _OF_ONEFOLD.create_all(connection)
-            known_columns = {each["name"] for each in inspect(connection).get_columns(_SINKS.name)}
-            for column, type_ in (("written_ms", "BIGINT"), ("waits", "TEXT")):
+            known_columns = _known_columns(connection)
+            for column, type_ in (("written_ms", "BIGINT"), ("waits", "TEXT")):  # see `_later_column`
                 if column not in known_columns:
-                    connection.execute(text(f"ALTER TABLE {_SINKS.name} ADD COLUMN {column} {type_}"))  # of before
+                    connection.execute(text(f"ALTER TABLE {_SINKS.name} ADD COLUMN {column} {type_}"))
             if not inspect(connection).has_table(name):  # it may have been dropped: then no position vouches for rows
                 for each in (_SINKS, _POSITIONS):
                     connection.execute(each.delete().where(each.c.name == name))
@@ -224,7 +224,8 @@ class Database:
         By the clock of the process that wrote: compare it with days.
         """
         with self._transaction() as connection:
-            return connection.scalar(select(_SINKS.c.written_ms).where(_SINKS.c.name == sink.table.name))
+            written_ms: int | None = _later_column(connection, sink, _SINKS.c.written_ms)
+            return written_ms
 
     def release(self, sink: Sink, epoch: int) -> None:
         """Lets others claim the sink at once."""
@@ -244,7 +245,7 @@ class Database:
         with self._transaction() as connection:
             lease = _lease(connection, sink)
             known, positions = connection.execute(_origin(sink)).one(), _positions(connection, sink)
-            waits = connection.scalar(select(_SINKS.c.waits).where(_SINKS.c.name == sink.table.name)) or ""
+            waits = _later_column(connection, sink, _SINKS.c.waits) or ""
             return SinkState(lease, known.topic, known.topic_id, positions, _is_shown(connection, sink), waits)
 
     def differences(self, sink: Sink, changes: Iterable[Changed], since: Callable[[Positions], Changed]) -> Differences:
@@ -313,6 +314,16 @@ def _lease(connection: Connection, sink: Sink) -> Lease:
     if found is None:
         raise Fenced(f"the database does not know {sink.table.name}; fix: start the sink, which makes it")
     return Lease(*found)
+
+
+def _known_columns(connection: Connection) -> set[str]:
+    return {each["name"] for each in inspect(connection).get_columns(_SINKS.name)}
+
+
+def _later_column(connection: Connection, sink: Sink, column: Column[Any]) -> Any:
+    """None, too, in a table of an older release, which gets the column from the next process that fills a sink."""
+    query = select(column).where(_SINKS.c.name == sink.table.name)
+    return connection.scalar(query) if column.name in _known_columns(connection) else None
 
 
 def _origin(sink: Sink) -> Select[tuple[str, str]]:

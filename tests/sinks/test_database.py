@@ -179,6 +179,7 @@ def test_a_database_of_before_has_its_new_columns_with_the_next_claim(database: 
     with reader.begin() as connection:
         for column in ("written_ms", "waits"):
             connection.execute(text(f"ALTER TABLE onefold_sinks DROP COLUMN {column}"))
+    assert (database.state(sink).waits, database.written_ms(sink)) == ("", None)  # as `sink status` and the doctor ask
     claim = claimed(database, sink)
     assert database.written_ms(sink) is None
     database.write(sink, claim.epoch, claim.positions, {0: 7}, ANN)
