@@ -42,6 +42,11 @@ _ONCE = "`python3 dev.py status`, in an image `python -m shared.dev.cli status`,
 _SAID = 30  # lines
 _DEV = (sys.executable, str(CHECKOUT / "dev.py"))
 _CLI = (sys.executable, "-P", "-m", "shared.dev.cli")  # all there is in an image
+_REBUILD = """
+"$0" "$1" stop "$2" && "$0" "$1" rebuild "$2"
+rebuilt=$?
+"$0" "$1" start "$2" && exit $rebuilt
+"""  # nobody may go on meanwhile; what fails leaves nothing stopped
 _BESIDE_UP: tuple[Verb, ...] = ("parity", "rebuild")  # of its workers, and by Spark
 _ANYWHERE: tuple[Verb, ...] = ("deploy", "compare", "switch", "rollback", "retire")
 
@@ -53,9 +58,8 @@ def command_of(order: Order) -> list[str]:
         raise LookupError(f"no service is called {service}")
     if verb == "retire" and order.version is None:
         raise LookupError("which version? fix: name one")
-    if verb == "rebuild":  # which needs that nobody goes on meanwhile
-        steps = " && ".join(f'"$0" "$1" {each} "$2"' for each in ("stop", "rebuild", "start"))
-        return ["/bin/sh", "-c", steps, *_DEV, service]
+    if verb == "rebuild":
+        return ["/bin/sh", "-c", _REBUILD, *_DEV, service]
     more = {
         "retire": [str(order.version), "--yes"],
         "switch": [f"--reason={order.reason}"],

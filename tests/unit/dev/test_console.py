@@ -125,9 +125,19 @@ def test_what_is_run_is_what_one_types(monkeypatch: pytest.MonkeyPatch) -> None:
         command_of(Order(service="tills", verb="retire"))
     with pytest.raises(LookupError, match="no service is called --help"):
         command_of(Order(service="--help", verb="compare"))
-    typed = command_of(Order(service="tills", verb="rebuild"))
-    printed = subprocess.run([*typed[:3], "echo", "dev.py", "tills"], stdout=subprocess.PIPE, text=True, check=True)
-    assert printed.stdout.splitlines() == ["dev.py stop tills", "dev.py rebuild tills", "dev.py start tills"]
+
+@pytest.mark.parametrize(("fails", "code"), [("", 0), ("stop", 7), ("rebuild", 7), ("start", 7)])
+def test_a_rebuild_leaves_its_service_running_also_when_it_fails(
+    fails: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.dev.console.found_services", lambda: ["tills"])
+    typed, python = command_of(Order(service="tills", verb="rebuild")), tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@"\n[ "$2" != "{fails}" ] || exit 7\n')
+    python.chmod(0o755)
+    run = subprocess.run([*typed[:3], python, "dev.py", "tills"], stdout=subprocess.PIPE, text=True)
+    steps = ["stop", "start"] if fails == "stop" else ["stop", "rebuild", "start"]
+    assert run.stdout.splitlines() == [f"dev.py {each} tills" for each in steps]
+    assert run.returncode == code
 
 
 def test_a_group_that_may_not_be_described_hides_no_other_service(monkeypatch: pytest.MonkeyPatch) -> None:
