@@ -90,7 +90,7 @@ class Act(BaseModel):
 
 
 class Order(BaseModel):
-    """What to run. version: the one to retire. reason: why to switch, or to roll back."""
+    """What to run. version: the one to retire. reason: why; parity, compare and rebuild keep none."""
 
     model_config = ConfigDict(extra="forbid")
 

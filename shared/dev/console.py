@@ -49,6 +49,7 @@ rebuilt=$?
 """  # nobody may go on meanwhile; what fails leaves nothing stopped
 _BESIDE_UP: tuple[Verb, ...] = ("parity", "rebuild")  # of its workers, and by Spark
 _ANYWHERE: tuple[Verb, ...] = ("deploy", "compare", "switch", "rollback", "retire")
+_WITH_REASON: tuple[Verb, ...] = ("deploy", "switch", "rollback", "retire")
 
 
 def command_of(order: Order) -> list[str]:
@@ -60,12 +61,9 @@ def command_of(order: Order) -> list[str]:
         raise LookupError("which version? fix: name one")
     if verb == "rebuild":
         return ["/bin/sh", "-c", _REBUILD, *_DEV, service]
-    more = {
-        "retire": [str(order.version), "--yes"],
-        "switch": [f"--reason={order.reason}"],
-        "rollback": [f"--reason={order.reason}"],
-    }
-    return [*(_DEV if verb in _BESIDE_UP else _CLI), verb, service, *more.get(verb, [])]
+    retired = [str(order.version), "--yes"] if verb == "retire" else []
+    why = [f"--reason={order.reason}"] if verb in _WITH_REASON else []
+    return [*(_DEV if verb in _BESIDE_UP else _CLI), verb, service, *retired, *why]
 
 
 class Runs:

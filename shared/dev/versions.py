@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +19,7 @@ from shared.topology.declaration import Service
 SHOWN = 20  # differing rows of each table
 
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
-_Reason = Annotated[str, typer.Option(help="Why; it goes into the log.")]
+_Reason = Annotated[str, typer.Option(help="Why; it is kept with what is done.")]
 
 
 def versions_cli(join_up: Callable[[], Any]) -> typer.Typer:
@@ -40,10 +41,11 @@ def versions_cli(join_up: Callable[[], Any]) -> typer.Typer:
                 print(line)
 
     @cli.command()
-    def deploy(service: str, dry_run: _DryRun = False) -> None:
+    def deploy(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> None:
         """Let the declared version of SERVICE begin beside the one before, at the first record; it answers nothing."""
         versions = of(service)
-        _do(versions.deploy(), dry_run, f"start workers of {versions.topology.group}, from this checkout")
+        note = partial(versions.note, "deploy", versions.topology.version, user(), reason)
+        _do(versions.deploy(), note, dry_run, f"start workers of {versions.topology.group}, from this checkout")
 
     @cli.command()
     def compare(service: str) -> None:
@@ -61,25 +63,33 @@ def versions_cli(join_up: Callable[[], Any]) -> typer.Typer:
     @cli.command()
     def switch(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> None:
         """Let the declared version of SERVICE answer all requests, whichever worker gets them."""
-        _do(of(service).switch(user(), reason), dry_run, f"`rollback {service}` goes back")
+        versions = of(service)
+        note = partial(versions.note, "switch", versions.topology.version, user(), reason)
+        _do(versions.switch(user(), reason), note, dry_run, f"`rollback {service}` goes back")
 
     @cli.command()
     def rollback(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> None:
         """Let the version of SERVICE answer again that did before the last `switch`."""
-        _do(of(service).rollback(user(), reason), dry_run, f"`switch {service}` goes on again")
+        versions = of(service)
+        active = versions.routes().active
+        back_to = active and (active.former or active.version)
+        note = partial(versions.note, "rollback", back_to or versions.topology.version, user(), reason)
+        _do(versions.rollback(user(), reason), note, dry_run, f"`switch {service}` goes on again")
 
     @cli.command()
     def retire(
         service: str,
         version: Annotated[int, typer.Argument(min=1, help="Which does not answer, and has no workers any more.")],
         dry_run: _DryRun = False,
+        reason: _Reason = "",
         yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     ) -> None:
         """Delete what only VERSION of SERVICE has: group, changelogs with all rows, what was parked, stores here."""
         versions = of(service)
         ask = None if yes else "there is no way back; go on?"
         left = f"stores of {versions.of(version).group} on other machines are left, as caches of nothing"
-        _do(versions.retire(version), dry_run, left, ask)
+        note = partial(versions.note, "retire", version, user(), reason)
+        _do(versions.retire(version), note, dry_run, left, ask)
 
     return cli
 
@@ -105,11 +115,15 @@ def _told(versions: Versions) -> Iterable[str]:
         lag = "has read nothing yet" if each.lag is None else f"{each.lag} records behind"
         workers = f"{len(each.members)} workers" if each.members else "no workers"
         yield f"{name}  version {each.version}  {each.group}: {workers}, {lag}{', answers' if each.active else ''}"
+    for deed in versions.routes().deeds:
+        why = f": {deed.reason}" if deed.reason else ""
+        yield f"{name}  {deed.at:%Y-%m-%d %H:%M:%S}  {deed.verb} of version {deed.version} by {deed.by}{why}"
     if not found:
         yield f"{name}  nothing stands; this checkout declares version {versions.topology.version}"
 
 
-def _do(steps: Iterable[Step], dry_run: bool, then: str, ask: str | None = None) -> None:
+def _do(steps: Iterable[Step], note: Callable[[], None], dry_run: bool, then: str, ask: str | None = None) -> None:
+    """note: keeps who does this; the first step makes the topic for it, if there is none."""
     planned = list(steps)
     print("".join(f"step    {each.says}\n" for each in planned) or "nothing to do: it is done\n", end="")
     if dry_run:
@@ -119,6 +133,8 @@ def _do(steps: Iterable[Step], dry_run: bool, then: str, ask: str | None = None)
         typer.confirm(ask, abort=True)
     for each in planned:
         each.do()
+        if each is planned[0]:  # also of what is interrupted
+            note()
     print(f"done: {then}")
 
 

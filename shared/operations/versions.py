@@ -13,6 +13,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ from shared.kafka.spans import Span, read, read_all
 from shared.operations.provision import provision
 from shared.parking.parked import PARKED_CODEC, Parked, is_note
 from shared.runtime.positions import Place
-from shared.runtime.routes import PARTITION, TURN, Active, Role, Routes, Turn, owner_key
+from shared.runtime.routes import PARTITION, TURN, Active, Deed, Role, Routes, Turn, owner_key
 from shared.runtime.settings import Settings
 from shared.topology.declaration import Service
 from shared.topology.topics import Table, Topology
@@ -227,6 +228,10 @@ class Versions:
         later = re.compile(rf"{re.escape(gone.group)}-v\d+-")  # the first version's group begins as all others' do
         found = self._settings.data_dir.glob(f"{gone.group}-*")
         return sorted(each for each in found if not later.match(each.name))
+
+    def note(self, verb: str, version: int, by: str, reason: str) -> None:
+        """Keeps who has done this, and why, for as long as the service has its topics."""
+        self._write(dict([Deed(at=datetime.now(UTC), verb=verb, version=version, by=by, reason=reason).record]))
 
     def pair(self) -> tuple[int, int]:
         """The versions to compare: the one that answers, and the other. Raises VersionsRefused."""

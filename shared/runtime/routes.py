@@ -1,4 +1,5 @@
-"""Which version of a service answers, which worker of each version owns which partition, and whose turn it is there.
+"""Which version of a service answers, which worker of each version owns which partition, whose turn it is there, and
+what operators have done with versions.
 
 All are records of the topic `SERVICE.routes.v1`, which every worker of every version reads: turns each in the partition
 that they are about, all else in partition 0.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 import structlog
@@ -20,6 +22,7 @@ PARTITION = 0
 ACTIVE = b"active"
 TURN = b"turn"
 
+_DEED = b"deed/"
 _OWNER = re.compile(rb"owner/(\d{1,9})/(\d{1,9})")
 
 
@@ -39,6 +42,23 @@ class Active(BaseModel):
     def record(self) -> tuple[bytes, bytes]:
         """Its key and value."""
         return ACTIVE, self.model_dump_json().encode()
+
+
+class Deed(BaseModel):
+    """What an operator has done with versions, such as `retire`. version: the one that it was about."""
+
+    model_config = ConfigDict(frozen=True)
+
+    at: datetime
+    verb: str
+    version: int
+    by: str
+    reason: str = ""
+
+    @property
+    def record(self) -> tuple[bytes, bytes]:
+        """Its key, of which there is no other, and value."""
+        return _DEED + self.at.isoformat().encode(), self.model_dump_json().encode()
 
 
 class Turn(BaseModel):
@@ -84,21 +104,24 @@ def owner_key(version: int, partition: int) -> bytes:
 
 class Routes:
     """What the records read so far say. read: whether it was all once. active: None until a version was deployed beside
-    another, and then each worker answers by itself.
+    another, and then each worker answers by itself. deeds: the latest last.
     """
 
     def __init__(self) -> None:
         self.read = False
         self.active: Active | None = None
+        self.deeds: list[Deed] = []
         self._owners: dict[tuple[int, int], str] = {}
         self._turns: dict[int, Turn] = {}
         self._moved = asyncio.Event()
 
     def apply(self, key: bytes | None, value: bytes | None, partition: int = PARTITION) -> None:
         """The next record. One that a later release wrote, and this one can't read, is passed over."""
-        if key in (ACTIVE, TURN):
+        if key in (ACTIVE, TURN) or (key or b"").startswith(_DEED):
             try:
-                if key == ACTIVE:
+                if key not in (ACTIVE, TURN):
+                    self.deeds += [] if value is None else [Deed.model_validate_json(value)]
+                elif key == ACTIVE:
                     self.active = None if value is None else Active.model_validate_json(value)
                 elif value is not None:
                     self._turns[partition] = Turn.model_validate_json(value)

@@ -172,11 +172,12 @@ def test_a_version_is_switched_to_with_who_and_why_and_a_refusal_is_told(page: P
     page.click(".versions [data-verb=retire]")
     eventually(lambda: page.text("dialog"), lambda text: text and "no way back" in text)
     check_everybody_can_use(page)
+    page.fill("dialog [name=why]", "nobody goes back")
     page.click("dialog .mend button")
     eventually(lambda: page.text("dialog"), lambda text: text is None)
     assert runs.orders[-2:] == [
         Order(service=SERVICE, verb="switch", reason="counts returns"),
-        Order(service=SERVICE, verb="retire", version=3),
+        Order(service=SERVICE, verb="retire", version=3, reason="nobody goes back"),
     ]
     runs.end(2)
     refused = page.run("""fetch("runs", {method: "POST", body: JSON.stringify({service: "accounts", verb: "deploy"}),

@@ -39,8 +39,9 @@ def page_of(name: str, stack: Stack, workers: list[Worker], folder: Path) -> Ite
     topology = tallies(2, name).topology
 
     def command(order: Order) -> list[str]:
-        more = {"retire": [str(order.version), "--yes"], "switch": [f"--reason={order.reason}"]}
-        return [sys.executable, "-P", "-m", "tests.versions.typed", name, order.verb, name, *more.get(order.verb, [])]
+        more = [str(order.version), "--yes"] if order.verb == "retire" else []
+        more += [] if order.verb == "compare" else [f"--reason={order.reason}"]
+        return [sys.executable, "-P", "-m", "tests.versions.typed", name, order.verb, name, *more]
 
     runs = Runs(folder, ["deploy", "compare", "switch", "rollback", "retire"], command)
     watcher = Watcher(
@@ -105,7 +106,7 @@ def test_versions_are_deployed_compared_swapped_and_retired_on_the_page(
     first = worker(1, "first")
     first.await_ready()
     with page_of(name, stack, workers := [first], tmp_path) as page:
-        assert run(page, "deploy") == "done"
+        assert run(page, "deploy", "to compare") == "done"
         second = worker(2, "second")
         second.await_ready()
         workers.append(second)
@@ -122,6 +123,6 @@ def test_versions_are_deployed_compared_swapped_and_retired_on_the_page(
         assert run(page, "switch", "counts right") == "done"
         workers.remove(first)
         first.stop()
-        assert run(page, "retire") == "done"
+        assert run(page, "retire", "nobody goes back") == "done"
         eventually(lambda: page.texts(".versions li"), lambda rows: len(rows) == 1)
         assert page.complaints == []

@@ -8,7 +8,8 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from getpass import getuser
 from itertools import count
 from typing import Any
 
@@ -177,13 +178,15 @@ def test_the_next_version_of_a_view_takes_over_and_gives_back(
     assert f"in the group {name}; fix: stop" in operator.refused("retire", "1", "--yes")
     eventually(lambda: {shown(first, each)[1] for each in VISITORS}, lambda found: found == {"2"})
     first.stop()
-    operator("retire", "1", "--yes")
+    operator("retire", "1", "--yes", "--reason", "no way back")
     assert operator("retire", "1", "--yes").startswith("nothing to do")
     left = {each.name for each in stack.settings.data_dir.glob(f"{name}-*")}
     assert left == {f"{name}-v2-second", f"{name}-v2-third"}
     assert not Brokers(stack.bootstrap).has(f"{name}-totals-changelog")
     assert "no switch to take back" in operator.refused("rollback")
-    assert operator("versions").count("version ") == 1
+    told = operator("versions")
+    assert told.count("  version ") == 1
+    assert f"retire of version 1 by {getuser()}: no way back" in told
     eventually(lambda: shown(second, ODD), lambda found: found == (0, "2"))
 
 

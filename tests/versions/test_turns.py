@@ -11,6 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from getpass import getuser
 from itertools import count
 from typing import Any
 
@@ -165,7 +166,7 @@ def test_the_next_version_decides_on_and_gives_back(
     first, second = customers.workers
     with customers.ringing():
         customers.go_on()
-        assert "version 2 takes its turn in 4 partitions" in operator("switch")
+        assert "version 2 takes its turn in 4 partitions" in operator("switch", "--reason", "counts twice")
         customers.go_on()
         second.kill()
         second.start()
@@ -173,6 +174,13 @@ def test_the_next_version_decides_on_and_gives_back(
         assert "done" in operator("rollback")
         customers.go_on()
     assert check(stack, name, customers) == {1, 2}
+    done = [line.partition("  ")[2].partition("  ")[2] for line in operator("versions").splitlines() if " by " in line]
+    user = getuser()
+    assert done == [
+        f"deploy of version 2 by {user}",
+        f"switch of version 2 by {user}: counts twice",
+        f"rollback of version 1 by {user}",
+    ]
     compared = operator("compare")
     assert f"rings: {len(TILLS)} of {len(TILLS)} rows are equal" in compared
     assert "field     cents" not in compared

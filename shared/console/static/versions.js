@@ -38,14 +38,14 @@ function choices({ declared, standing }, rows) {
   const own = declared.version, active = standing?.active ?? own, begun = (each) => each.begun || each.workers > 0;
   const begins = rows.some((each) => each.version === own && each.begun === false) && rows.some((each) => each.version < own && begun(each));
   const found = [{ verb: "parity", label: "compare its tables with their events" }];
-  if (begins && declared.beside) found.push({ verb: "deploy", label: `deploy version ${own}`, does: `Version ${own} begins at the first record, beside the one that answers, and answers nothing yet. Then start workers of it.` });
+  if (begins && declared.beside) found.push({ verb: "deploy", label: `deploy version ${own}`, asksWhy: true, does: `Version ${own} begins at the first record, beside the one that answers, and answers nothing yet. Then start workers of it.` });
   if (begins) found.push({ verb: "rebuild", label: `rebuild version ${own}`, does: `All workers are stopped, Spark fills version ${own} from history, and its workers start. Nobody answers meanwhile; if it fails, they start all the same, and it says what to do.` });
   if (!declared.beside) return found;
   if (rows.filter(begun).length > 1) found.push({ verb: "compare", label: "compare the rows of both" });
   if (active !== own && rows.some((each) => each.version === own && begun(each))) found.push({ verb: "switch", label: `switch to version ${own}`, asksWhy: true, does: `Version ${own} answers all requests, once it has read as far as version ${active}. A rollback goes back.` });
   if (standing?.former != null) found.push({ verb: "rollback", label: `roll back to version ${standing.former}`, asksWhy: true, does: `Version ${standing.former} answers all requests again.` });
   for (const { version } of rows.filter((each) => each.version !== active && each.version !== own && each.workers === 0 && each.begun))
-    found.push({ verb: "retire", version, label: `retire version ${version}`, does: `Its group and all its rows are deleted. There is no way back.` });
+    found.push({ verb: "retire", version, label: `retire version ${version}`, asksWhy: true, does: `Its group and all its rows are deleted. There is no way back.` });
   return found;
 }
 

@@ -120,11 +120,13 @@ def test_what_is_run_is_what_one_types(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.dev.console.found_services", lambda: ["tills"])
     switch = Order(service="tills", verb="switch", reason="-counts returns")
     assert command_of(switch)[-3:] == ["switch", "tills", "--reason=-counts returns"]
-    assert command_of(Order(service="tills", verb="retire", version=1))[-4:] == ["retire", "tills", "1", "--yes"]
+    retire = command_of(Order(service="tills", verb="retire", version=1, reason="old"))
+    assert retire[-5:] == ["retire", "tills", "1", "--yes", "--reason=old"]
     with pytest.raises(LookupError, match="which version"):
         command_of(Order(service="tills", verb="retire"))
     with pytest.raises(LookupError, match="no service is called --help"):
         command_of(Order(service="--help", verb="compare"))
+
 
 @pytest.mark.parametrize(("fails", "code"), [("", 0), ("stop", 7), ("rebuild", 7), ("start", 7)])
 def test_a_rebuild_leaves_its_service_running_also_when_it_fails(
