@@ -247,9 +247,17 @@ def _keeps_persons(service: str) -> bool:
 
 
 @cli.command()
-def stop(service: str) -> None:
-    """Stop the workers of SERVICE that `up` keeps running, until `start`."""
-    stopped = local_stack.stop_workers(local_stack.ROOT, service)
+def stop(
+    service: str,
+    worker: Annotated[
+        list[str] | None, typer.Option(help="The URL of one on this machine, whoever has started it; repeatable.")
+    ] = None,
+) -> None:
+    """Stop the workers of SERVICE that `up` keeps running, until `start`; or only those that are named."""
+    if worker:
+        stopped = [local_stack.stop_worker(local_stack.ROOT, service, url) for url in worker]
+    else:
+        stopped = local_stack.stop_workers(local_stack.ROOT, service)
     print("\n".join(f"stopped {url}" for url in stopped) or f"{service} was stopped already")
 
 
@@ -267,7 +275,10 @@ def start(service: str) -> None:
 def worker(service: str) -> None:
     """Become one worker of SERVICE, with settings from the environment; while `up` runs, on its broker."""
     _check_known(service)
+    data_dir = os.environ.get("ONEFOLD_DATA_DIR")
     if _join_up():
+        if data_dir:  # of its stores alone
+            os.environ |= {"ONEFOLD_PERSON_KEYS": url_of(load_settings()), "ONEFOLD_DATA_DIR": data_dir}
         port = str(free_port(range(8000, 9000)))
         os.environ.setdefault("ONEFOLD_HTTP_PORT", port)
         os.environ.setdefault("ONEFOLD_INSTANCE", port)
@@ -310,11 +321,15 @@ def _password(file: Path) -> str:
 
 
 @cli.command("secrets")
-def secrets_() -> None:
-    """Make the secrets that compose.secure.yml gives its containers, in .onefold/secrets; existing ones stay."""
+def secrets_(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[DIR]", show_default=False, help="By default .onefold/secrets.")
+    ] = (CHECKOUT / ".onefold" / "secrets"),
+) -> None:
+    """Make the secrets that compose.secure.yml gives its containers; existing ones stay, as long as they are valid."""
     from shared.dev.secured import make_secrets  # with what makes certificates, which no container starts with
 
-    made = make_secrets(CHECKOUT / ".onefold" / "secrets", found_services())
+    made = make_secrets(folder, found_services())
     print("\n".join(f"created {file}" for file in made) or "all are there")
 
 

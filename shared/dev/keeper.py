@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, Never
+from urllib.parse import urlsplit
 
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
@@ -33,12 +34,12 @@ def keep_running(
 ) -> Never:
     """Restarts workers that end by themselves. Raises BrokerFailed, and KeyboardInterrupt, which ends it.
 
-    changed: called when a worker was started or stopped. resting: a folder; its files name services to keep stopped.
-    wanted: gives each once. workers: of a service that has none yet.
+    changed: called when a worker was started or stopped. resting: a folder; its files name services and
+    workers to keep stopped. wanted: gives each once. workers: of a service that has none yet.
     """
     keepers: list[Keeper] = []
     while True:
-        keepers += [Keeper(each, say, resting and resting / each.service) for each in stack.workers[len(keepers) :]]
+        keepers += [Keeper(each, say, resting) for each in stack.workers[len(keepers) :]]
         time.sleep(_TICK_S)
         stack.kafka.check()
         added = [_add(stack, each, workers, say) for each in wanted()]
@@ -59,13 +60,14 @@ def _add(stack: Stack, one: Wanted, workers: int, say: Callable[[str], None]) ->
 class Keeper:
     """Restarts a worker whenever it ends by itself, after a pause that doubles until the worker stays up.
 
-    While the file `resting` exists, the worker is stopped.
+    While `resting` has a file with the name of its service, or with its port behind that, the worker is stopped.
     """
 
     def __init__(self, worker: Worker, say: Callable[[str], None], resting: Path | None) -> None:
         self._worker = worker
         self._say = say
-        self._resting = resting
+        names = worker.service, f"{worker.service}.{urlsplit(worker.url).port}"
+        self._resting = [] if resting is None else [resting / each for each in names]
         self._rests = False
         self._deaths = 0
         self._started_at = time.monotonic()
@@ -73,7 +75,7 @@ class Keeper:
 
     def tick(self, now: float) -> bool:
         """True when the worker was restarted, or stopped."""
-        if self._resting is not None and self._resting.exists():
+        if any(each.exists() for each in self._resting):
             return self._rest()
         if self._due_at is None and not self._rests:
             self._notice_end(now)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc/self/stat")
 _TICK_S = 0.05
+_LISTENS = "0A"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,31 @@ def children() -> list[Process]:
     """The processes that this one started and that still run."""
     own = str(os.getpid())
     return [Process(pid, started) for pid, (parent, started) in _all().items() if parent == own]
+
+
+def listener(host: str, port: int) -> Process | None:
+    """Who listens there; None if it is no address of this machine, and without /proc."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return None
+    ours = {f"socket:[{inode}]" for inode in _listening_at(port)}
+    for pid in _all() if ours else ():
+        with suppress(OSError):  # it has ended, or is another user's
+            if any(str(each.readlink()) in ours for each in Path(f"/proc/{pid}/fd").iterdir()):
+                return identify(pid)
+    return None
+
+
+def _listening_at(port: int) -> Iterator[str]:
+    """The inodes of sockets."""
+    for table in ("tcp", "tcp6"):
+        with suppress(FileNotFoundError):
+            for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                    yield fields[9]
 
 
 def end(processes: Iterable[Process], grace_s: float) -> list[Process]:

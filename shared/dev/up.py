@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
+from urllib.parse import urlsplit
 from uuid import uuid4
 
+from shared.dev.asking import ask
 from shared.dev.console_process import ConsoleProcess
 from shared.dev.keeper import Wanted, keep_running
-from shared.dev.processes import Process, children, end, identify
+from shared.dev.processes import Process, children, end, identify, listener
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed, stage
 from shared.dev.worker import READY_DEADLINE_S, cause_in, is_ready
@@ -102,6 +104,25 @@ def stop_workers(root: Path, service: str) -> list[str]:
     return urls
 
 
+def stop_worker(root: Path, service: str, url: str) -> str:
+    """Ends one worker on this machine, of `up` until `start_workers`; returns its URL. Raises StageFailed."""
+    kept, port = running(root), urlsplit(url).port
+    if kept is not None and url in _urls(kept, service):
+        _resting(root).mkdir(exist_ok=True)
+        _resting(root, f"{service}.{port}").touch()
+        _await(lambda: url not in _urls(found(root), service), root, f"{url} does not stop", service)
+        return url
+    process = listener(urlsplit(url).hostname or "", port or 0)
+    if process is None:
+        raise StageFailed(
+            f"nobody on this machine listens at {url}", "end it where it runs: SIGTERM, or one replica less"
+        )
+    if (other := ask(f"{url}/cluster")["service"]) != service:
+        raise StageFailed(f"{url} is a worker of {other}", f"`stop {other}`, or name one of {service}")
+    end([process], _UP_GRACE_S)
+    return url
+
+
 def start_workers(root: Path, service: str) -> list[str]:
     """Has `up` run the workers of `service`; returns their URLs once all are ready.
 
@@ -111,7 +132,9 @@ def start_workers(root: Path, service: str) -> list[str]:
     before = _ended(found(root), service)  # `up` starts these again, perhaps with what was mended
     if service not in found(root).services:
         _ask_for(root, service, _FIRST)
-    _resting(root, service).unlink(missing_ok=True)
+    alone = [*_resting(root).glob(f"{service}.*")]
+    for resting in (_resting(root, service), *alone):
+        resting.unlink(missing_ok=True)
 
     def ready() -> bool:
         now = found(root)
@@ -119,7 +142,8 @@ def start_workers(root: Path, service: str) -> list[str]:
             problem = f"{service} ended before it was ready{_causes(root, service, begins)}"
             raise StageFailed(problem, _RESOLVE, root / "logs")
         urls = _urls(now, service)
-        return bool(urls) and all(is_ready(url) for url in urls)
+        back = {f"{service}.{urlsplit(url).port}" for url in urls}
+        return bool(urls) and back.issuperset(each.name for each in alone) and all(is_ready(url) for url in urls)
 
     _await(ready, root, f"{service} is not ready", service)
     return _urls(found(root), service)

@@ -22,6 +22,7 @@ _DAY_S = 86_400.0
 _DUE_S = 30 * _DAY_S  # `secrets` makes anew what ends sooner
 _DUE = 5  # or in such a part of its life: some are made for a day, and renewed in time
 _SOON_S = 3 * _DAY_S
+_STARTED_AGAIN = "docker compose -f docker-compose.yml -f compose.secure.yml up -d --wait --force-recreate"
 
 
 def read_certificates(settings: Settings, brokers: Iterable[str]) -> dict[str, Validity]:
@@ -76,7 +77,9 @@ def check_certificates(seen: Snapshot) -> Iterator[Finding]:
 
 
 def _renewed(name: str, settings: Settings) -> str:
-    ca, own = settings.kafka_ca, CHECKOUT / ".onefold" / "secrets"
-    if ca is not None and not name.startswith("the issuer") and ca.resolve().is_relative_to(own):
-        return f"{dev('secrets')}, then start the brokers and all workers again"
+    ca = settings.kafka_ca
+    if ca is not None and not name.startswith("the issuer"):
+        here = ca.resolve().parent == CHECKOUT / ".onefold" / "secrets"
+        if here or (ca.parent / "broker.pem").exists():
+            return f"{dev('secrets', *([] if here else [str(ca.parent)]))} && {_STARTED_AGAIN}"
     return f"have the certificate of {name} renewed by whoever signed it, and start again what has it"

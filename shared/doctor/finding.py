@@ -5,6 +5,9 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from enum import IntEnum
+from urllib.parse import urlsplit
+
+_HERE = ("127.0.0.1", "localhost", "::1")
 
 
 class Severity(IntEnum):
@@ -35,3 +38,9 @@ class Finding:
 def dev(*words: str) -> str:
     """A command of this checkout."""
     return shlex.join(["python3", "dev.py", *words])
+
+
+def at(url: str, *words: str) -> str:
+    """A command on the machine of a worker."""
+    host = urlsplit(url).hostname or ""
+    return shlex.join([*(() if host in _HERE else ("ssh", host)), *words])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shared.doctor.finding import Finding, Severity, dev
 from shared.doctor.snapshot import Snapshot
 from shared.http.cluster import Member
+from shared.privacy.persons import KEYS_FILE, url_of
+from shared.runtime.settings import Settings
 from shared.runtime.status import Machine
 
 _SPARE_BYTES = 2**30  # what RocksDB needs for a moment to make one file of several, and others for their logs
@@ -64,7 +67,7 @@ def check_disks(seen: Snapshot) -> Iterator[Finding]:
                 f"{_size(machine.stores_bytes)}"
                 + (f"; as they grow now, they fill it in {full_in_s / 3600:,.0f} h" if full_in_s is not None else ""),
                 "a store that can't be written is wiped and restored, again and again",
-                f"give ONEFOLD_DATA_DIR of {member.url} a larger disk{_or_share(service, seen)}",
+                _moved(service, member.url, machine.stores_bytes, seen.settings),
             )
 
 
@@ -101,6 +104,15 @@ def check_capacity(seen: Snapshot) -> Iterator[Finding]:
                 "the last worker that is left owns every partition, and would fill its disk as it restores them",
                 f"give ONEFOLD_DATA_DIR of each at least {_size(each.alone_bytes + _SPARE_BYTES)}",
             )
+
+
+def _moved(service: str, url: str, stores_bytes: int, settings: Settings) -> str:
+    """Another worker in its place, here or on another machine: stores are caches, and keys of persons are none."""
+    wanted = f"a folder on a disk with {_size(2 * stores_bytes + 2 * _SPARE_BYTES)} free"
+    are_beside = not settings.person_keys.get_secret_value() and (settings.data_dir / KEYS_FILE).exists()
+    named = f"ONEFOLD_PERSON_KEYS={shlex.quote(url_of(settings))} " if are_beside else ""
+    starts = f'ONEFOLD_DATA_DIR="$LARGER" {named}{dev("worker", service)}'
+    return f': "${{LARGER:?{wanted}}}" && {dev("stop", service, "--worker", url)} && {starts}'
 
 
 def _or_share(service: str, seen: Snapshot) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
-from shared.doctor.finding import Finding, Severity, dev
+from shared.doctor.finding import Finding, Severity, at, dev
 from shared.doctor.snapshot import Snapshot, Told, Unread
 from shared.http.cluster import Standby
 from shared.http.dead_letters import DeadLetter
@@ -113,7 +114,7 @@ def check_surplus(seen: Snapshot) -> Iterator[Finding]:
                 f"{len(members)} workers share {topology.partitions} partitions and {seen.settings.standbys} standbys "
                 f"of each: no more than {useful} can be of use",
                 "they take memory and connections; a number of partitions is for ever, so more would not help",
-                f"stop {', '.join(sorted(idle)[:surplus])}",
+                dev("stop", topology.service, *chain(*(("--worker", url) for url in sorted(idle)[:surplus]))),
             )
 
 
@@ -165,7 +166,7 @@ def check_clocks(seen: Snapshot) -> Iterator[Finding]:
                     f"the clock of {member.url} of {service} is wrong",
                     f"it is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s > 0 else 'behind'} the brokers'",
                     "from 30 s on, workers refuse the requests of one that has not written anything yet",
-                    f"sudo timedatectl set-ntp true, on the machine of {member.url}",
+                    at(member.url, "sudo", "timedatectl", "set-ntp", "true"),
                 )
 
 

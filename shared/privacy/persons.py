@@ -39,6 +39,8 @@ _EXAMPLE = "postgresql+psycopg://user:password@host/name?connect_timeout=3&tcp_u
 _AT_ONCE = 1_000  # persons in a query: databases limit its parameters, and a page of many partitions has thousands
 KEY_BYTES = 64  # AES-SIV takes half of it to authenticate, half to encrypt
 
+KEYS_FILE = "person-keys.sqlite3"
+"""In dev, in the folder of the stores."""
 _KEYS = Table(
     "onefold_person_keys",
     MetaData(),
@@ -49,7 +51,7 @@ _KEYS = Table(
 
 def url_of(settings: Settings) -> str:
     """Of the database; in dev, if none is set, a file that the workers of this machine share."""
-    file = settings.data_dir.absolute() / "person-keys.sqlite3"
+    file = settings.data_dir.absolute() / KEYS_FILE
     return settings.person_keys.get_secret_value() or URL.create("sqlite", database=str(file)).render_as_string()
 
 

@@ -40,6 +40,7 @@ class Scripted(Worker):
 
     def __init__(self) -> None:
         self.service, self.instance, self.log = "accounts", "1", Path("accounts-1.log")
+        self._settings = Settings(http_port=8001)
         self.code: int | None = None
         self.spawned = self.stopped = 0
 
@@ -62,7 +63,7 @@ class Scripted(Worker):
 def test_a_worker_that_ends_is_reported_and_restarted_after_growing_pauses(tmp_path: Path) -> None:
     said: list[str] = []
     worker = Scripted()
-    keeper = Keeper(worker, said.append, tmp_path / "resting")
+    keeper = Keeper(worker, said.append, tmp_path)
     now = time.monotonic()
     for pause_s in (1, 2, 4, 8, 16, 30, 30):
         worker.code = -9
@@ -77,16 +78,18 @@ def test_a_worker_that_ends_is_reported_and_restarted_after_growing_pauses(tmp_p
 
 def test_a_worker_that_ran_for_a_minute_is_restarted_soon(tmp_path: Path) -> None:
     worker = Scripted()
-    keeper = Keeper(worker, lambda _: None, tmp_path / "resting")
+    keeper = Keeper(worker, lambda _: None, tmp_path)
     worker.code = 1
     later = time.monotonic() + 61
     keeper.tick(later)
     assert keeper.tick(later + 1)
 
 
-def test_a_worker_told_to_rest_is_stopped_once_and_started_after_the_rest(tmp_path: Path) -> None:
-    worker, resting = Scripted(), tmp_path / "resting"
-    keeper = Keeper(worker, lambda _: None, resting)
+@pytest.mark.parametrize("told", ["accounts", "accounts.8001"])
+def test_a_worker_told_to_rest_is_stopped_once_and_started_after_the_rest(told: str, tmp_path: Path) -> None:
+    worker, resting = Scripted(), tmp_path / told
+    keeper = Keeper(worker, lambda _: None, tmp_path)
+    (tmp_path / "accounts.8002").touch()
     resting.touch()
     assert keeper.tick(0.0)
     assert not keeper.tick(1.0)
@@ -132,6 +135,15 @@ def test_start_runs_a_service_that_up_did_not_know(kept: Path) -> None:
     assert is_ready(url)
     assert local_stack.stop_workers(kept, "ready") == [url]
     assert local_stack.start_workers(kept, "ready") == [url]
+
+
+def test_one_worker_is_stopped_until_all_are_started(kept: Path) -> None:
+    local_stack.start_workers(kept, "ready")
+    local_stack.add_worker(kept, "ready")
+    first, second = eventually(lambda: local_stack._urls(local_stack.found(kept), "ready"), lambda urls: len(urls) == 2)
+    assert local_stack.stop_worker(kept, "ready", first) == first
+    assert local_stack._urls(local_stack.found(kept), "ready") == [second]
+    assert local_stack.start_workers(kept, "ready") == [first, second]
 
 
 def test_two_who_start_a_service_at_once_start_it_once(kept: Path) -> None:
@@ -215,6 +227,12 @@ def test_a_worker_that_is_added_is_told_of_and_kept_running(tmp_path: Path) -> N
 def test_only_workers_of_up_can_be_stopped(tmp_path: Path) -> None:
     with pytest.raises(StageFailed, match="`up` of this checkout does not run"):
         local_stack.stop_workers(tmp_path, "accounts")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://192.0.2.1:8000"])
+def test_a_worker_that_is_not_here_is_not_stopped(url: str, tmp_path: Path) -> None:
+    with pytest.raises(StageFailed, match=f"nobody on this machine listens at {url}"):
+        local_stack.stop_worker(tmp_path, "accounts", url)
 
 
 def test_down_has_nothing_to_do_where_nothing_runs(tmp_path: Path) -> None:

@@ -23,11 +23,12 @@ MENDED_S = 90.0
 
 
 class Patient:
-    """workers: URLs, by service."""
+    """workers: URLs, by service. beside: variables that a shell has where cures are typed."""
 
     def __init__(
         self, settings: Settings, topologies: Sequence[Topology], workers: Mapping[str, Sequence[str]] | None = None
     ) -> None:
+        self.beside: dict[str, str] = {}
         self.settings = settings
         self.admin = AdminClient(client_config(settings.bootstrap))
         self._topologies = topologies
@@ -36,7 +37,7 @@ class Patient:
     @property
     def environment(self) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return {**os.environ, **self.settings.environment(), "PATH": path}
+        return {**os.environ, **self.settings.environment(), "PATH": path, **self.beside}
 
     def findings(self, code: str = "") -> list[Finding]:
         """Those whose code begins like this."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from shared.dev.stack import Stack
-from shared.dev.worker import free_port
+from shared.dev.worker import Worker, faust_command, free_port
 from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
@@ -22,6 +24,7 @@ from shared.operations.provision import load_topologies, provision, set_config
 from shared.runtime.checkout import CHECKOUT
 from shared.topology.topics import HOUR_MS, Topic, Topology
 from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
+from tests.doctor import lone
 from tests.doctor.patient import FOUND_S, MENDED_S, Patient
 from tests.engine.parked import send
 from tests.faults.load import command
@@ -163,13 +166,24 @@ def going(command: str, environment: dict[str, str], log: Path) -> Iterator[None
     """A command that runs until it is ended."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            f"exec {command}", shell=True, cwd=CHECKOUT, env=environment, stdout=output, stderr=subprocess.STDOUT
+            command,
+            shell=True,
+            cwd=CHECKOUT,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             yield
         finally:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
             process.wait(30)
+            eventually(lambda: not of_group(process.pid))
+
+
+def of_group(leader: int) -> list[str]:
+    return subprocess.run(["ps", "-o", "pid=", "-g", str(leader)], capture_output=True, text=True).stdout.split()
 
 
 @pytest.mark.long  # in short, the finding, in tests/unit/doctor
@@ -200,3 +214,83 @@ def test_a_service_without_workers_and_one_without_standbys_get_a_worker(stack: 
         patient.await_health("service.stands")
     first.start()
     second.start()
+
+
+@pytest.mark.long  # in short, the finding, in tests/unit/doctor
+def test_a_worker_without_any_use_is_stopped(stack: Stack, tmp_path: Path) -> None:
+    settings, service = stack.settings.model_copy(update={"standbys": 0}), lone.TOPOLOGY.service
+    provision([lone.TOPOLOGY, lone.VISITS], settings)
+    command = [lone.__name__ if part == "tests.lone.app" else part for part in faust_command("lone", "tests")]
+    workers = [Worker(service, each, settings, tmp_path / f"{each}.log", lambda _: command) for each in ("1", "2")]
+    for each in workers:
+        each.start()
+    patient = Patient(settings, [lone.TOPOLOGY], {service: [each.url for each in workers]})
+    surplus = patient.await_finding("worker.surplus")
+    patient.treat(surplus)
+    (left,) = [each for each in workers if each.running]
+    assert left.url not in surplus.cure
+    patient.await_health()
+    for each in workers:
+        each.stop()
+
+
+@pytest.mark.long  # in short, the finding, in tests/unit/doctor
+def test_a_clock_that_is_wrong_is_synchronised(stack: Stack, tmp_path: Path) -> None:
+    """The worker's is Python's alone, and what would set that of the machine sets it."""
+    patient, clock, machine = patient_of(stack), tmp_path / "clock", tmp_path / "machine"
+    patient.await_health()
+    clock.write_text("20")
+    machine.mkdir()
+    for name, script in {"sudo": 'exec "$@"', "timedatectl": f'[ "$*" = "set-ntp true" ] && echo 0 > {clock}'}.items():
+        (machine / name).write_text(f"#!/bin/sh\n{script}\n")
+        (machine / name).chmod(0o755)
+    patient.beside["PATH"] = f"{machine}{os.pathsep}{patient.environment['PATH']}"
+    with as_command(stack.workers[1], ["tests.queries.ahead", str(clock)]) as ahead:
+        httpx.post(f"{ahead.url}/accounts/late", trust_env=False).raise_for_status()
+        finding = patient.await_finding("worker.clock")
+        assert "s ahead of the brokers'" in finding.evidence
+        patient.treat(finding)
+        patient.await_health("worker.clock")
+
+
+@pytest.mark.long  # in short, the finding, in tests/unit/doctor
+def test_a_worker_moves_to_a_larger_disk(stack: Stack, tmp_path: Path) -> None:
+    patient, small, larger = patient_of(stack), tmp_path / "small", tmp_path / "larger"
+    small.mkdir()
+    patient.await_health()
+    mounts = ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=64m tmpfs {small} && exec "$0" "$@"']
+    if subprocess.run([*mounts, "true"]).returncode:
+        pytest.skip("nobody may mount a small disk here")
+    second = stack.workers[1]
+    usual, environment = second.command, {"ONEFOLD_INSTANCE": "3", "ONEFOLD_HTTP_PORT": str(free_port())}
+    second.stop()
+    second.command = [*mounts, *usual]
+    second.change(data_dir=small)
+    second.start()
+    finding = patient.await_finding("worker.disk")
+    assert "of 64.0 MiB are free" in finding.evidence
+    with pytest.raises(AssertionError, match=r"LARGER: a folder on a disk with 2\.0 GiB free"):
+        patient.treat(finding)
+    with going(finding.cure, patient.environment | environment | {"LARGER": str(larger)}, tmp_path / "worker.log"):
+        eventually(lambda: not second.running, deadline_s=MENDED_S)
+        eventually(lambda: [*larger.glob("accounts-3/*")], deadline_s=MENDED_S)
+        patient.await_health()
+    second.command = usual
+    second.change(data_dir=stack.settings.data_dir)
+    second.start()
+
+
+@contextmanager
+def as_command(worker: Worker, module: list[str]) -> Iterator[Worker]:
+    """Started anew with this module, and its arguments, in place of Faust's; then as it was."""
+    usual = worker.command
+    python, _, _, *rest = usual
+    worker.stop()
+    worker.command = [python, "-m", *module, *rest]
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        worker.command = usual
+        worker.start()

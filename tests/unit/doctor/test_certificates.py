@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from shared.dev.authority import Authority
 from shared.dev.secured import make_secrets
-from shared.doctor.certificates import read_certificates
+from shared.doctor.certificates import _STARTED_AGAIN, read_certificates
 from shared.doctor.examine import examine
 from shared.doctor.finding import Severity
 from shared.doctor.snapshot import Snapshot, Validity
@@ -122,15 +125,33 @@ def test_what_lives_for_a_day_is_renewed_in_a_day() -> None:
     assert finding.cure.startswith("have the certificate of CN=us in ca.pem renewed")
 
 
-def test_those_of_this_checkout_are_made_anew_by_a_command(tmp_path: Path) -> None:
+def test_those_that_secrets_has_made_are_made_anew_by_the_cure(tmp_path: Path) -> None:
+    """As no container runs here, that brokers are to start again is told by what was typed."""
     own = HEALTHY.settings.model_copy(update={"kafka_ca": CHECKOUT / ".onefold" / "secrets" / "ca.pem"})
-    finding = only(replace(of_authority(29), settings=own))
-    assert finding.cure == "python3 dev.py secrets, then start the brokers and all workers again"
-    make_secrets(tmp_path, ["accounts"])
-    (tmp_path / "broker.pem").write_bytes(Authority().issue(["broker"], valid=timedelta(days=29)))
-    make_secrets(tmp_path, ["accounts"])  # what the command does
-    with server(tmp_path / "broker.pem") as address:
-        settings = Settings(kafka_user="me", kafka_password="secret", kafka_ca=tmp_path / "ca.pem")
+    assert only(replace(of_authority(29), settings=own)).cure == f"python3 dev.py secrets && {_STARTED_AGAIN}"
+    folder, docker = tmp_path / "secrets", tmp_path / "bin" / "docker"
+    make_secrets(folder, ["accounts"])
+    (folder / "broker.pem").write_bytes(Authority().issue(["broker"], valid=timedelta(days=10)))
+    docker.parent.mkdir()
+    docker.write_text(f'#!/bin/sh\necho docker "$@" > {tmp_path}/typed\n')
+    docker.chmod(0o755)
+    finding = only(shown_by(folder))
+    assert (finding.code, finding.evidence) == ("certificate.due", "in 10.0 days")
+    path = os.pathsep.join([str(docker.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    subprocess.run(finding.cure, shell=True, cwd=CHECKOUT, env={**os.environ, "PATH": path}, check=True)
+    assert (tmp_path / "typed").read_text().strip() == _STARTED_AGAIN
+    assert examine(shown_by(folder)) == []
+
+
+def shown_by(secrets: Path) -> Snapshot:
+    """What a broker with these shows that was started just now."""
+    settings = Settings(kafka_user="me", kafka_password="secret", kafka_ca=secrets / "ca.pem")
+    with server(secrets / "broker.pem") as address:
         found = read_certificates(settings, [address])
     assert len(found) == 2
-    assert examine(replace(HEALTHY, now=time.time(), certificates=found)) == []
+    return replace(
+        HEALTHY,
+        settings=HEALTHY.settings.model_copy(update={"kafka_ca": settings.kafka_ca}),
+        now=time.time(),
+        certificates=found,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from shared.doctor.examine import examine
 from shared.doctor.finding import Severity
 from shared.doctor.machines import capacities
 from shared.doctor.snapshot import Snapshot
+from shared.privacy.persons import KEYS_FILE
 from tests.accounts.topology import TOPOLOGY
 from tests.unit.doctor.healthy import HEALTHY, A, B, member, only, told
 
@@ -63,10 +65,23 @@ def test_a_disk_is_told_when_it_will_be_full_at_the_present_growth() -> None:
 
 
 def test_another_worker_is_a_cure_only_while_it_would_get_partitions() -> None:
-    full = {"disk_free_bytes": GIB - 1}
+    full = {"memory_bytes": 541 * MIB}
     assert only(on(full)).cure.endswith(", or on another machine: python3 dev.py worker accounts")
     many = [member(f"http://w{n}", machine={**ROOMY, **(full if n == 0 else {})}) for n in range(TOPOLOGY.partitions)]
-    assert only(replace(HEALTHY, told=told(*many))).cure == "give ONEFOLD_DATA_DIR of http://w0 a larger disk"
+    assert only(replace(HEALTHY, told=told(*many))).cure == "give http://w0 more memory"
+
+
+def test_a_worker_with_a_full_disk_moves_to_another_and_leaves_the_keys_of_persons_where_they_are(
+    tmp_path: Path,
+) -> None:
+    worker = f'python3 dev.py stop accounts --worker {B} && ONEFOLD_DATA_DIR="$LARGER"'
+    seen = on({"disk_free_bytes": GIB - 1})
+    wanted = ': "${LARGER:?a folder on a disk with 22.0 GiB free}"'
+    assert only(seen).cure == f"{wanted} && {worker} python3 dev.py worker accounts"
+    (tmp_path / KEYS_FILE).touch()
+    here = replace(seen, settings=seen.settings.model_copy(update={"data_dir": tmp_path}))
+    keys = f"ONEFOLD_PERSON_KEYS=sqlite:///{tmp_path}/{KEYS_FILE}"
+    assert only(here).cure == f"{wanted} && {worker} {keys} python3 dev.py worker accounts"
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ BLOCKED = {"topic": COMMANDS.name, "partition": 1, "for_s": 40.0, "reason": "bat
     [
         ({"reachable": False}, "worker.silent", Severity.WARNING, f"start {B} again"),
         ({"troubles": [BLOCKED]}, "worker.blocked", Severity.URGENT, "start it"),
-        ({"clock_ahead_s": 6.0}, "worker.clock", Severity.WARNING, "sudo timedatectl set-ntp true"),
-        ({"clock_ahead_s": -31.0}, "worker.clock", Severity.URGENT, "sudo timedatectl set-ntp true"),
+        ({"clock_ahead_s": 6.0}, "worker.clock", Severity.WARNING, "ssh b sudo timedatectl set-ntp true"),
+        ({"clock_ahead_s": -31.0}, "worker.clock", Severity.URGENT, "ssh b sudo timedatectl set-ntp true"),
     ],
 )
 def test_a_worker_in_trouble_is_named(second: dict[str, Any], code: str, severity: Severity, cure: str) -> None:
@@ -55,10 +55,11 @@ def test_only_workers_without_any_use_are_surplus() -> None:
     members = [member(f"http://w{n}", idle=n >= TOPOLOGY.partitions) for n in range(TOPOLOGY.partitions + 2)]
     alone = HEALTHY.settings.model_copy(update={"standbys": 0})
     finding = only(replace(HEALTHY, told=told(*members), settings=alone))
-    assert (finding.code, finding.cure) == ("worker.surplus", "stop http://w8, http://w9")
+    stop = "python3 dev.py stop accounts --worker"
+    assert (finding.code, finding.cure) == ("worker.surplus", f"{stop} http://w8 --worker http://w9")
     assert examine(replace(HEALTHY, told=told(*members))) == []  # they hold standbys
     more = [member(f"http://w{n:02}", idle=n >= TOPOLOGY.partitions) for n in range(2 * TOPOLOGY.partitions + 1)]
-    assert only(replace(HEALTHY, told=told(*more))).cure == "stop http://w08"
+    assert only(replace(HEALTHY, told=told(*more))).cure == f"{stop} http://w08"
 
 
 def test_standbys_need_workers() -> None:
