@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
@@ -16,11 +17,17 @@ from shared.doctor.examine import examine
 from shared.doctor.finding import Finding
 from shared.doctor.look import look
 from shared.doctor.machines import Capacity, capacities
-from shared.doctor.snapshot import Told
+from shared.doctor.snapshot import Outstanding, Told
+from shared.http.client import path_of
 from shared.http.cluster import Cluster
 from shared.http.dead_letters import DeadLetter
+from shared.runtime.checkout import found_services
+from shared.runtime.declared import declared_by
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topology
+
+_LISTED = 100
+_AGED = 5  # of those that are pending; each is a question
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ def _told(service: str, urls: Sequence[str]) -> tuple[Told | None, str]:
     for url in urls:
         try:
             cluster = Cluster.model_validate(ask(f"{url}/cluster"))
-            return _with_letters(service, Told(url, cluster))
+            return _with_effects(service, *_with_letters(service, Told(url, cluster)))
         except StageFailed as failure:
             unseen = f"the workers of {service}: {failure.problem}; fix: {failure.fix}"
         except ValidationError:
@@ -82,3 +89,27 @@ def _with_letters(service: str, told: Told) -> tuple[Told, str]:
         return told._replace(letters=[DeadLetter.model_validate(each) for each in letters_of(told.url)]), ""
     except StageFailed as failure:  # as while a partition is restored
         return told, f"what is parked in {service}: {failure.problem}; fix: {failure.fix}"
+
+
+def _with_effects(service: str, told: Told, unseen: str) -> tuple[Told, str]:
+    if service not in found_services(having="effects.py"):
+        return told, unseen
+    url = told.url + declared_by(service, "effects").path
+    try:
+        return told._replace(effects=list(_outstanding(url))), unseen
+    except StageFailed as failure:
+        return told, unseen or f"the effects of {service}: {failure.problem}; fix: {failure.fix}"
+
+
+def _outstanding(url: str) -> Iterator[Outstanding]:
+    """The first of each kind. Raises StageFailed."""
+    for phase in ("given_up", "lost", "waiting", "pending"):
+        for number, row in enumerate(ask(f"{url}?phase={phase}&limit={_LISTED}")["items"]):
+            id_, aged = row["effect_id"], phase == "pending" and number < _AGED
+            waits_s = _since_last_event(path_of(url, id_)) if aged else 0.0
+            yield Outstanding(id_, phase, row["content"]["target"], row["attempt"], row["reason"] or "", waits_s)
+
+
+def _since_last_event(url: str) -> float:
+    *_, last = ask(f"{url}/events?limit={_LISTED}")["items"]
+    return (datetime.now(UTC) - datetime.fromisoformat(last["occurred_at"])).total_seconds()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from shared.doctor import certificates, leftovers, machines, sinks, skew, topics, workers
+from shared.doctor import certificates, effects, leftovers, machines, sinks, skew, topics, workers
 from shared.doctor.finding import Finding
 from shared.doctor.snapshot import Snapshot
 
@@ -30,6 +30,7 @@ CHECKS: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
     skew.check_workers,
     skew.check_stores,
     sinks.check_sinks,
+    effects.check_effects,
     certificates.check_certificates,
     machines.check_disks,
     machines.check_memory,

@@ -50,12 +50,24 @@ class Filled(NamedTuple):
     problem: str = ""
 
 
+class Outstanding(NamedTuple):
+    """An effect that is not done, as its row says. waits_s: since its last event, of some that are pending."""
+
+    id: str
+    phase: str
+    target: str
+    attempt: int
+    reason: str = ""
+    waits_s: float = 0.0
+
+
 class Told(NamedTuple):
-    """What the workers of a service say. url: of the one that was asked."""
+    """What the workers of a service say. url: of the one that was asked. effects: some that are not done."""
 
     url: str
     cluster: Cluster
     letters: Sequence[DeadLetter] = ()
+    effects: Sequence[Outstanding] = ()
 
 
 @dataclass(frozen=True)
