@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import httpx
 import pytest
@@ -28,7 +30,7 @@ from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Command, Worker, is_ready
 from shared.runtime.checkout import found_services
-from shared.runtime.settings import Settings
+from shared.runtime.settings import PREFIX, Settings
 from tests.conftest import SESSION_S
 from tests.waiting import eventually
 
@@ -279,6 +281,26 @@ def test_an_unknown_service_is_refused_with_the_list_of_services() -> None:
     error = CliRunner().invoke(cli.cli, ["worker", "acounts"]).exception
     assert isinstance(error, StageFailed)
     assert error.fix == f"name one of: {', '.join(found_services())}"
+
+
+@pytest.mark.usefixtures("known")
+def test_a_worker_beside_up_may_have_its_stores_elsewhere_and_the_same_keys_of_persons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, str]] = []
+    for name in [each for each in os.environ if each.startswith(PREFIX)]:
+        monkeypatch.delenv(name)
+    settings = Settings(bootstrap="127.0.0.1:1", data_dir=tmp_path / "up").environment()
+    (tmp_path / "running.json").write_text(
+        json.dumps({"up": asdict(identify(os.getpid())), "children": [], "settings": settings, "services": {}})
+    )
+    monkeypatch.setattr(local_stack, "ROOT", tmp_path)
+    monkeypatch.setattr(os, "execv", lambda *_: given.append(dict(os.environ)))
+    with patch.dict(os.environ, {"ONEFOLD_DATA_DIR": "/larger"}):
+        assert CliRunner().invoke(cli.cli, ["worker", "accounts"]).exception is None
+    (environment,) = given
+    assert environment["ONEFOLD_DATA_DIR"] == "/larger"
+    assert environment["ONEFOLD_PERSON_KEYS"] == f"sqlite:///{tmp_path}/up/person-keys.sqlite3"
 
 
 @contextmanager
