@@ -16,7 +16,7 @@ import re
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -44,6 +44,24 @@ _UNREAD = {
     b"\xd0\xcf\x11\xe0": "an Excel workbook; fix: save it as CSV",
     b"\x28\xb5\x2f\xfd": "packed by zstd; fix: unpack it",
     b"\xfd7zXZ": "packed by xz; fix: unpack it",
+    b"BZh": "packed by bzip2; fix: unpack it",
+    b"\x04\x22\x4d\x18": "packed by lz4; fix: unpack it",
+    b"\xff\x06\x00\x00sNaPpY": "packed by snappy; fix: unpack it",
+    b"7z\xbc\xaf": "a 7-Zip archive; fix: unpack it",
+    b"Rar!\x1a": "a RAR archive; fix: unpack it",
+    b"%PDF-": "a PDF; fix: get its rows as CSV",
+    b"Obj\x01": "Avro; fix: write it as Parquet",
+    b"ARROW1\0": "Arrow, or Feather; fix: write it as Parquet",
+    b"SEQ\x06": "a SequenceFile of Hadoop; fix: write it as Parquet",
+    b"SQLite format 3": "a database of SQLite; fix: export its table as CSV",
+    b"version https://git-lfs": "a pointer of Git LFS, without the file; fix: `git lfs pull`",
+}
+_ORC = b"ORC"
+_TAR = slice(257, 262), b"ustar"
+# of a first line. A header may begin with <TICKER>, and be one of [id]
+_TEXTS = {
+    re.compile(r"\s*(\{\s*([\"}]|$)|\[\s*([\[{\"\]]|$))"): "JSON; fix: write it as CSV with a header, or as Parquet",
+    re.compile(r"\s*<([!?]|[A-Za-z][^<>]*($|>(<|\s*$)))"): "HTML or XML; fix: save it as CSV",
 }
 _NO_DATA = re.compile(r"\.|_SUCCESS$|_(common_)?metadata$|_temporary$|_(started|committed)_\d+$")  # of other tools
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -263,11 +281,31 @@ def _files_in(folder: Path) -> Iterator[Path]:
 def _is_parquet(file: Path) -> bool:
     """By its first bytes: a suffix may be wrong. Raises BadSource."""
     with file.open("rb") as opened:
-        start = opened.read(8)
+        start = opened.read(512)
+        opened.seek(-min(4, _state(file)[0]), io.SEEK_END)
+        is_orc = start.startswith(_ORC) and opened.read(3) == _ORC  # the last byte is a length
+    if is_orc:
+        raise BadSource(f"{file}: ORC; fix: write it as Parquet")
+    _refuse_unread(file, start)
+    if start.startswith(_GZIP):
+        start = b""
+        with suppress(EOFError, OSError, zlib.error), gzip.open(file) as unpacked:  # its line is told as it is read
+            start = unpacked.read(512)
+        for magic, what in ((_PARQUET, "Parquet"), (_GZIP, "gzip")):
+            if start.startswith(magic):
+                raise BadSource(f"{file}: {what}, packed by gzip; fix: unpack it")
+        _refuse_unread(file, start)
+        return False
+    return start.startswith(_PARQUET)
+
+
+def _refuse_unread(file: Path, start: bytes) -> None:
     for magic, what in _UNREAD.items():
         if start.startswith(magic):
             raise BadSource(f"{file}: {what}")
-    return start.startswith(_PARQUET)
+    place, magic = _TAR
+    if start[place] == magic:
+        raise BadSource(f"{file}: an archive of tar; fix: unpack it")
 
 
 def _of_folders(file: Path, source: Path) -> Iterator[tuple[str, str | None]]:
@@ -462,6 +500,9 @@ def _lines(file: Path, encoding: str) -> Generator[str]:
                 for lost, what in _LOST.items():
                     if lost in line:
                         raise BadSource(f"{file}, line {number}: {what}")
+                for looks, what in _TEXTS.items() if number == 1 else ():
+                    if looks.match(line):
+                        raise BadSource(f"{file}: {what}")
                 yield line
         except UnicodeError as error:
             read = error.object[: error.start] if isinstance(error, UnicodeDecodeError) else b""

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather, orc
 from pydantic import ValidationError
 
 from pipelines.files import PROBLEM, BadSource, Csv, Reading, Times, find
@@ -73,6 +74,27 @@ def file(tmp_path: Path) -> Path:
         (gzip.compress(b"who,cents\nann,1\n", mtime=0)[:-9], ", after line "),
         (gzip.compress(b"who,cents\nann,1\n", mtime=0) + b"more", ", after line "),
         (b"PAR1 and no more", ": broken Parquet"),
+        (b"BZh91AY&SY", ": packed by bzip2; fix: unpack it"),
+        (b"\x04\x22\x4d\x18d@", ": packed by lz4; fix: unpack it"),
+        (b"%PDF-1.7\n", ": a PDF; fix: get its rows as CSV"),
+        (b"Obj\x01\x04", ": Avro; fix: write it as Parquet"),
+        (b"SQLite format 3\0", ": a database of SQLite; fix: export its table as CSV"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", ": a pointer of Git LFS, without the file"),
+        (b"sales.csv".ljust(257, b"\0") + b"ustar", ": an archive of tar; fix: unpack it"),
+        (gzip.compress(b"sales.csv".ljust(257, b"\0") + b"ustar", mtime=0), ": an archive of tar; fix: unpack it"),
+        (gzip.compress(b"PAR1 and more", mtime=0), ": Parquet, packed by gzip; fix: unpack it"),
+        (gzip.compress(gzip.compress(b"who\nann\n"), mtime=0), ": gzip, packed by gzip; fix: unpack it"),
+        (b'{"who": "ann"}\n{"who": "bob"}\n', ": JSON; fix: write it as CSV with a header, or as Parquet"),
+        (b'{"who": "ann", "cents": 1}\n', ": JSON"),
+        (b'\xef\xbb\xbf[\n{"who": "ann"}\n]\n', ": JSON"),
+        (b'[{"who": "ann"}, {"who": "bob"}]', ": JSON"),
+        (b"{\n", ": JSON"),
+        (gzip.compress(b'{"who": "ann"}\n', mtime=0), ": JSON"),
+        (b"<!DOCTYPE html>\n<table>\n", ": HTML or XML; fix: save it as CSV"),
+        (b'  <?xml version="1.0"?>\n', ": HTML or XML"),
+        (b'<html xmlns:o="office"\nxmlns="html">\n', ": HTML or XML"),
+        (b'<table border="1"><tr><td>who</td></tr></table>', ": HTML or XML"),
+        (b"<rows>\r\n<row/>\r\n", ": HTML or XML"),
     ],
 )
 def test_what_says_two_things_is_refused_with_line_and_fix(content: bytes, refusal: str, file: Path) -> None:
@@ -100,6 +122,21 @@ def test_what_says_two_things_is_refused_with_line_and_fix(content: bytes, refus
 def test_what_is_clear_is_read_as_it_stands(content: bytes, note: str | None, file: Path) -> None:
     file.write_bytes(content)
     assert rows(file) == [{"who": "ann", "note": note, PROBLEM: None}]
+
+
+def test_what_is_no_csv_is_known_by_what_tools_write(tmp_path: Path) -> None:
+    table = pa.table({"who": ["ann"]})
+    orc.write_table(table, tmp_path / "sales.orc")
+    feather.write_feather(table, tmp_path / "sales.feather")
+    assert told(tmp_path / "sales.orc") == ": ORC; fix: write it as Parquet"
+    assert told(tmp_path / "sales.feather") == ": Arrow, or Feather; fix: write it as Parquet"
+
+
+@pytest.mark.parametrize("name", ["ORCID", "<TICKER>,<CLOSE>", "<DATE>;<TIME>", "[id],[name]", "{id}", "BZ", "SEQ"])
+def test_a_header_may_look_like_something_else(name: str, file: Path) -> None:
+    file.write_text(f"{name}\n{name}\n")
+    (row,) = rows(file)
+    assert ",".join(column for column in row if column != PROBLEM) == name
 
 
 def test_how_csv_is_written_can_be_named(file: Path) -> None:
