@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from delta.tables import DeltaTable
@@ -18,7 +16,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import sources
-from pipelines.sinks import refuse_unshared, to_folder
+from pipelines.sinks import refuse_unshared
 from shared.domain.errors import OnefoldError
 from shared.kafka.brokers import Brokers, Positions
 
@@ -233,35 +231,6 @@ class Archive:
         for row in ends.where("NOT (first <=> 1 AND last <=> events)").limit(_SHOWN).collect():
             key = bytes(row.key or b"").decode(errors="replace")
             yield f"{key}: {row.events} events, numbered from {row.first} to {row.last}"
-
-
-class Clustered(Archive):
-    """An archive that is read once, as it is first asked for records: into a folder for each Kafka partition.
-
-    Then a job for one of them reads no other's. folder: of a copy that is there; what is archived later is not in it.
-    """
-
-    def __init__(self, archive: Archive, folder: Path) -> None:
-        self.path, self.topic, self._spark = archive.path, archive.topic, archive._spark
-        self._folder = folder
-        self._lock = Lock()
-        self._known: tuple[Positions, DataFrame] | None = None
-
-    def ends(self) -> Positions:
-        return self._copy()[0]
-
-    def records(self) -> DataFrame:
-        return self._copy()[1]
-
-    def _copy(self) -> tuple[Positions, DataFrame]:
-        with self._lock:
-            if self._known is None:
-                ends = super().ends()
-                if not self._folder.exists():
-                    rows = super().records().drop("occurred_on").repartition("partition")
-                    to_folder(rows.sortWithinPartitions("partition", "offset"), self._folder, "partition")
-                self._known = ends, self._spark.read.schema(sources.RECORDS).parquet(str(self._folder))
-            return self._known
 
 
 def _spans(offsets: Mapping[int, tuple[int, int]]) -> str:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _ROWS_A_BATCH = 10_000
 _TYPES = {
@@ -27,6 +28,15 @@ def schema_of(columns: str) -> pa.Schema:
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, ...]]:
     for batch in batches:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def by_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Each batch, cut where the column `partition` changes."""
+    for batch in batches:
+        runs, start = pc.run_end_encode(batch.column("partition")), 0
+        for partition, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            yield partition, batch.slice(start, end - start)
+            start = end
 
 
 def as_batches(rows: Iterable[tuple[Any, ...]], columns: str) -> Iterator[pa.RecordBatch]:

@@ -360,7 +360,7 @@ def _problems(kept: Archive, brokers: Brokers, numbered: bool) -> Iterator[str]:
 def _show(done: Done, count: int, total: int, took_s: float) -> None:
     left_s = took_s / count * (total - count)
     typer.echo(
-        f"[{count}/{total}] {done.table}, partition {done.partition}: {done.events:,} events, {done.rows:,} rows; "
+        f"[{count}/{total}] {done.table}: {done.events:,} events, {done.rows:,} rows; "
         f"{took_s:.0f} s, about {left_s:.0f} s left"
     )
 

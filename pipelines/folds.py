@@ -14,10 +14,9 @@ from itertools import groupby, islice, repeat
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic_core import to_json
 
-from pipelines.arrow import as_batches
+from pipelines.arrow import as_batches, by_partition
 from pipelines.catalog import FoldedTable, table_in
 from pipelines.sources import Flow
 from shared.domain.decider import Decider
@@ -222,10 +221,6 @@ class _Run(NamedTuple):
 
 def _of_one_partition(batches: Iterable[pa.RecordBatch], *, clocked: bool) -> Iterator[_Run]:
     """Each batch, cut where the Kafka partition changes. clocked: with the clock as of each record, see `in_scope`."""
-    for batch in batches:
-        runs, start = pc.run_end_encode(batch.column("partition")), 0
-        for partition, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            run = batch.slice(start, end - start)
-            offsets, keys, values = (run.column(name).to_pylist() for name in ("offset", "key", "value"))
-            yield _Run(partition, offsets, keys, values, run.column("timestamp").to_pylist() if clocked else [])
-            start = end
+    for partition, run in by_partition(batches):
+        offsets, keys, values = (run.column(name).to_pylist() for name in ("offset", "key", "value"))
+        yield _Run(partition, offsets, keys, values, run.column("timestamp").to_pylist() if clocked else [])

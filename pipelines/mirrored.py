@@ -14,7 +14,6 @@ from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
-from pydantic_core import to_json
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -23,7 +22,6 @@ from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, answering_in, policies_in, service_in
 from pipelines.events import records_below
 from pipelines.rebuild import Plan, Rebuild
-from pipelines.sources import Flow
 from shared.domain.outcomes import OUTCOME_CODEC, key_of, row_of
 from shared.domain.row import UNKNOWN_BODY, Outcome
 from shared.kafka.brokers import Positions
@@ -34,7 +32,6 @@ from shared.topology.topics import Topic
 # the field with the id of the command that a record is, or came from
 _ID_IN = {"commands": "command_id", "timers": "command_id", "events": "causation_id"}
 _COMMAND = ["partition", "key", "command_id"]  # an id is one aggregate's
-_TAKEN_OVER = "key binary, row binary"
 _OUTCOMES = "partition int, key binary, value binary, at long"
 _SENT = (
     "policy int, partition int, source binary, offset long, index int, "
@@ -147,10 +144,10 @@ class MirroredRebuild(Rebuild):
             return sources.whole(self._spark, self._brokers, topic).frame
         return records_below(self._spark, self._brokers, topic, self._brokers.settled_ends(topic), kept).frame
 
-    def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
+    def _taken_over(self, plan: Plan, table: FoldedTable, numbers: Sequence[int], states: DataFrame) -> DataFrame:
         """From the events alone: no changelog of the first cluster is here."""
-        sequence = sources.field("sequence").cast("long")
-        return records.frame.select("key", sequence).mapInArrow(_last, _TAKEN_OVER)
+        row = F.format_string('{"sequence":%d,"outcomes":{},"offset":-1}', "sequence").cast("binary")
+        return states.select("partition", "key", row.alias("row"))
 
     def _outcomes(self, plan: Plan) -> DataFrame:
         """From the events alone, too: of commands that took effect."""
@@ -182,13 +179,6 @@ def _missing(marked: DataFrame, late: Sequence[int]) -> DataFrame:
     if not late:
         return behind
     return behind.where(~F.col("policy").isin(*late) | (F.col("offset") >= F.col("begun")))
-
-
-def _last(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each key's row without a state."""
-    sequences = dict[bytes, int](rows_of(batches))
-    rows = ((key, to_json({"sequence": last, "outcomes": {}, "offset": -1})) for key, last in sequences.items())
-    yield from as_batches(rows, _TAKEN_OVER)
 
 
 def _decided(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

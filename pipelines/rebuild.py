@@ -1,10 +1,11 @@
 """The next version of a service's tables, folded from history into the changelogs that its workers will restore.
 
 The new version begins exactly where the old one stands: its positions are the old group's, its rows are folded up to
-there, and joined rows are made of these. First every partition is folded into files, so that a run continues one that
-died, and a gap in the history stops it before anything is written. The positions come last, with the records parked
-before them: without positions no worker of the new version starts. Right before them, the old version's rows note that
-it has a successor: no worker of it goes on from there, so what was then checked stays true.
+there, and joined rows are made of these. First every table is folded, in one job, into a file for each partition, so
+that a run continues one that died, and a gap in the history stops it before anything is written. The positions come
+last, with the records parked before them: without positions no worker of the new version starts. Right before them,
+the old version's rows note that it has a successor: no worker of it goes on from there, so what was then checked stays
+true.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial, reduce
-from itertools import chain
+from hashlib import sha256
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +32,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import events, folds, sources
-from pipelines.archive import Archive, Clustered
+from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of, schema_of
 from pipelines.catalog import AnyTable, FoldedTable, JoinedTable, answering_in, join_in, joins_in, table_in
 from pipelines.parked import Scope, in_scope, notes, parked_in, parked_records, scope_of
 from pipelines.session import code_digest
-from pipelines.sinks import to_folder, to_topic
+from pipelines.sinks import to_files, to_topic
 from pipelines.sources import Batches, Flow
 from shared.domain.errors import OnefoldError
 from shared.domain.history_index import ended, ended_key, index_codec
@@ -65,6 +67,7 @@ from shared.topology.publication import Publication
 from shared.topology.topics import Topic, Topology
 
 _ROWS = "partition int, key binary, value binary, events long, problem string"
+_PLACE = ("partition", "key")
 _BROKEN = pc.field("problem").is_valid()
 _KEPT = pc.field("value").is_valid() | _BROKEN
 _PROBLEMS_SHOWN = 5
@@ -122,10 +125,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """One partition of a table, folded."""
+    """A table, folded."""
 
     table: str
-    partition: int
     rows: int
     events: int
 
@@ -134,7 +136,7 @@ Referred = Sequence[Mapping[bytes, bytes | None]]
 """The rows of each reference table, by key."""
 
 Report = Callable[[Done, int, int, float], None]
-"""(the partition just done, how many are done, of how many, seconds since the start)"""
+"""(the table just done, how many are done, of how many, seconds since the start)"""
 
 
 class Rebuild:
@@ -164,12 +166,8 @@ class Rebuild:
         self._old = replace(topology, version=version - 1)
         self._new = replace(topology, version=version)
         self._work = work / self._new.group
+        self._results = self._work  # of the plan
         self._archive = archive
-        self._clustered = {
-            each.events.name: Clustered(found, self._work / f"{each.events.name}.archived")
-            for each in self._tables
-            if (found := archive(each)) is not None
-        }
 
     @property
     def topology(self) -> Topology:
@@ -377,76 +375,75 @@ class Rebuild:
         changelog = None if self._old.outcomes is None else self._old.changelog(self._old.outcomes).name
         return {changelog} if changelog is not None and self._brokers.has(changelog) else set()
 
-    # Folding, partition by partition, into files.
+    # Folding, table by table, into files.
 
     def _stage(self, plan: Plan, report: Report) -> int:
-        note = self._work / "plan.json"
-        if not note.exists() or note.read_text() != plan.to_json():
+        # where no task of a run with another plan writes, which may live on after it for a moment
+        self._results = self._work / sha256(plan.to_json().encode()).hexdigest()
+        if not self._results.exists():
             shutil.rmtree(self._work, ignore_errors=True)
-            self._work.mkdir(parents=True)
-            note.write_text(plan.to_json())
-        numbers = range(self._new.partitions)
-        stages = [[(table, number) for table in some for number in numbers] for some in (self._tables, self._joins)]
-        began, rows, total = time.monotonic(), 0, sum(map(len, stages))
-        with ThreadPoolExecutor(self._spark.sparkContext.defaultParallelism) as pool:
-            runs = (pool.map(lambda part: self._fold(plan, *part), parts) for parts in stages)
-            for count, done in enumerate(chain.from_iterable(runs), start=1):
-                rows += done.rows
-                report(done, count, total, time.monotonic() - began)
+        began, rows = time.monotonic(), 0
+        for count, table in enumerate(self._every, start=1):
+            done = self._fold(plan, table)
+            rows += done.rows
+            report(done, count, len(self._every), time.monotonic() - began)
         return rows
 
-    def _fold(self, plan: Plan, table: AnyTable, number: int) -> Done:
-        target = self._staged(table) / f"{number}"
-        if not target.exists():
-            to_folder(self._rows(plan, table, number), target)
+    def _fold(self, plan: Plan, table: AnyTable) -> Done:
+        target = self._staged(table)
+        to_files(lambda some: self._rows(plan, table, some), _ROWS, target, range(self._new.partitions))
         folded = _read(target)
-        counts = folded.to_table(columns=["events"])["events"].to_pylist()
-        return Done(table.table.name, number, folded.count_rows(filter=_KEPT), sum(counts))
+        counts = folded.to_table(columns=["events"])["events"]
+        return Done(table.table.name, folded.count_rows(filter=_KEPT), pc.sum(counts).as_py() or 0)
 
     def _staged(self, table: AnyTable) -> Path:
-        return self._work / table.table.name
+        return self._results / table.table.name
 
-    def _rows(self, plan: Plan, table: AnyTable, number: int) -> DataFrame:
+    def _rows(self, plan: Plan, table: AnyTable, numbers: Sequence[int]) -> Flow:
+        """_ROWS of these partitions, one after the other."""
         if isinstance(table, JoinedTable):
-            return self._joined(table, number)
+            return self._joined(table, numbers)
+        if table.is_view:
+            folded = self._folded(plan, table, numbers)
+            return folded.then(partial(_of_view, table.package, table.table.name), _ROWS)
+        # apart, as joining begins when all of them are folded
+        target = self._results / f"{table.table.name}.states"
+        to_files(partial(self._folded, plan, table), folds.STATES, target, numbers)
+        states = self._spark.read.schema(folds.STATES).parquet(str(target)).where(F.col("partition").isin([*numbers]))
+        both = self._taken_over(plan, table, numbers, states).join(states, [*_PLACE], "full_outer")
+        encode = partial(_of_aggregate, table.package, table.table.name, plan.positions[table.table.source.name])
+        return Flow(_in_turn(both.select(*_PLACE, "row", "sequence", "state", "problem")), [encode], _ROWS)
+
+    def _folded(self, plan: Plan, table: FoldedTable, numbers: Sequence[int]) -> Flow:
+        """Its STATES."""
         ends = plan.ends[table.events.name] if not table.is_view else plan.positions[table.events.name]
         scope = scope_of(plan.notes, table)  # an aggregate has no notes
-        records = self._history(table, {number: ends[number]}, scope)
-        if table.is_view:
-            folded = folds.states(in_scope(records, scope, table), table)
-            return folded.then(partial(_of_view, table.package, table.table.name), _ROWS).frame
-        old = self._taken_over(plan, table, number, records)
-        both = old.join(folds.states(records, table).frame, "key", "full_outer")
-        position = plan.positions[table.table.source.name][number]
-        encode = partial(_of_aggregate, table.package, table.table.name, number, position)
-        return both.select("key", "row", "sequence", "state", "problem").mapInArrow(encode, _ROWS)
+        records = self._history(table, {number: ends[number] for number in numbers}, scope)
+        return folds.states(in_scope(records, scope, table), table)
 
     def _history(self, table: FoldedTable, ends: Positions, scope: Scope) -> Flow:
         topic = table.events.name
-        return events.records_below(self._spark, self._brokers, topic, ends, self._clustered.get(topic), scope.starts)
+        return events.records_below(self._spark, self._brokers, topic, ends, self._archive(table), scope.starts)
 
-    def _joined(self, table: JoinedTable, number: int) -> DataFrame:
-        """Made of the rows that were folded before; each task is given all that they refer to."""
+    def _joined(self, table: JoinedTable, numbers: Sequence[int]) -> Flow:
+        """Made of the rows that were folded before, and all that these refer to in their partition."""
         parts = [
             self._spark.read.schema(_ROWS)
-            .parquet(str(self._staged(part) / f"{number}"))
-            .select("key", F.col("value").alias(f"row_{index}"))
+            .parquet(str(self._staged(part)))
+            .where(F.col("partition").isin([*numbers]))
+            .select(*_PLACE, F.col("value").alias(f"row_{index}"))
             for index, part in enumerate(table.parts)
         ]
-        of_key = reduce(lambda some, more: some.join(more, "key", "full_outer"), parts)
-        referred = [
-            dict(rows_of(_read(self._staged(each) / f"{number}").to_table(["key", "value"]).to_batches()))
-            for each in table.references
-        ]
-        return of_key.mapInArrow(partial(_of_join, table.package, table.table.name, number, referred), _ROWS)
+        of_key = reduce(lambda some, more: some.join(more, [*_PLACE], "full_outer"), parts)
+        referred = partial(_referred, [self._staged(each) for each in table.references])
+        return Flow(_in_turn(of_key), [partial(_of_join, table.package, table.table.name, referred)], _ROWS)
 
-    def _taken_over(self, plan: Plan, table: FoldedTable, number: int, records: Flow) -> DataFrame:
-        """What each key's row says besides the state. key: binary, row: binary. records: the key's events."""
+    def _taken_over(self, plan: Plan, table: FoldedTable, numbers: Sequence[int], states: DataFrame) -> DataFrame:
+        """What each key's row says besides the state: _PLACE, row. states: of each key."""
         changelog = self._old.changelog(table.table).name
-        start, end = self._brokers.starts(changelog)[number], plan.ends[changelog][number]
-        return sources.latest(
-            sources.topic(self._spark, self._brokers.bootstrap, changelog, {number: start}, {number: end})
-        )
+        starts, ends = self._brokers.starts(changelog), plan.ends[changelog]
+        starts = {number: starts[number] for number in numbers}
+        return sources.latest(sources.topic(self._spark, self._brokers.bootstrap, changelog, starts, ends))
 
     def _refuse_problems(self) -> None:
         columns = ["key", "problem", "partition"]
@@ -464,7 +461,7 @@ class Rebuild:
 
     def _write(self, table: AnyTable, plan: Plan) -> None:
         """Replaces what an unfinished run wrote: it may have folded other keys."""
-        rows = self._spark.read.schema(_ROWS).parquet(str(self._staged(table) / "*"))
+        rows = self._spark.read.schema(_ROWS).parquet(str(self._staged(table)))
         kept = rows.where("value IS NOT NULL")
         is_aggregate = isinstance(table, FoldedTable) and not table.is_view
         if is_aggregate and table.table.ends and self._new.history_index is not None:
@@ -529,9 +526,20 @@ def _in(number: int, positions: Mapping[str, Positions]) -> dict[str, int]:
     return {topic: each[number] for topic, each in positions.items() if number in each}
 
 
-def _read(folder: Path) -> ds.Dataset:
-    """What Spark wrote there, read without a Spark job."""
-    return ds.dataset(folder, schema=schema_of(_ROWS), format="parquet")
+def _in_turn(rows: DataFrame) -> DataFrame:
+    """One partition after the other."""
+    return rows.repartition("partition").sortWithinPartitions("partition")
+
+
+def _read(path: Path) -> ds.Dataset:
+    """_ROWS that tasks wrote there, read without a Spark job."""
+    return ds.dataset(path, schema=schema_of(_ROWS), format="parquet")
+
+
+def _referred(folders: Sequence[Path], number: int) -> Referred:
+    """Those of partition `number`."""
+    files = (folder / f"{number}.parquet" for folder in folders)
+    return [dict(rows_of(_read(file).to_table(["key", "value"]).to_batches())) for file in files]
 
 
 def _of_view(package: str, name: str, states: Batches) -> Iterator[pa.RecordBatch]:
@@ -545,12 +553,17 @@ def _of_view(package: str, name: str, states: Batches) -> Iterator[pa.RecordBatc
     return as_batches(rows, _ROWS)
 
 
-def _of_join(package: str, name: str, number: int, referred: Referred, rows: Batches) -> Iterator[pa.RecordBatch]:
-    """The same of a joined table, of partition `number`. rows: of each key, one for each part."""
+def _of_join(package: str, name: str, referred: Callable[[int], Referred], rows: Batches) -> Iterator[pa.RecordBatch]:
+    """The same of a joined table. referred: by partition. rows: of each key, one for each part."""
     table = join_in(package, name)
-    return as_batches(
-        ((number, key, *_joining(table, key, of_parts, referred)) for key, *of_parts in rows_of(rows)), _ROWS
-    )
+
+    def made() -> Iterator[tuple[Any, ...]]:
+        for number, some in groupby(rows_of(rows), key=itemgetter(0)):
+            known = referred(number)
+            for _, key, *of_parts in some:
+                yield number, key, *_joining(table, key, of_parts, known)
+
+    return as_batches(made(), _ROWS)
 
 
 def _joining(
@@ -575,10 +588,11 @@ def _encoded(codec: RowCodec[Any], row: Row[Any], problem: str | None) -> tuple[
         return None, row.sequence, f"its new row could not be read again: {error}"
 
 
-def _of_aggregate(package: str, name: str, number: int, position: int, both: Batches) -> Iterator[pa.RecordBatch]:
-    """The same, of partition `number`. position: of the old version in the commands."""
+def _of_aggregate(package: str, name: str, positions: Positions, both: Batches) -> Iterator[pa.RecordBatch]:
+    """The same. positions: of the old version in the commands."""
     table = table_in(package, name)
-    return as_batches(((number, *_taking_over(table, position, *fields)) for fields in rows_of(both)), _ROWS)
+    rows = ((number, *_taking_over(table, positions[number], *fields)) for number, *fields in rows_of(both))
+    return as_batches(rows, _ROWS)
 
 
 def _ended(package: str, name: str, positions: Positions, rows: Batches) -> Iterator[pa.RecordBatch]:

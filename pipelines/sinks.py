@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -12,11 +12,12 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, Observation, SparkSession
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipelines.arrow import as_batches, rows_of
+from pipelines.arrow import as_batches, by_partition, rows_of, schema_of
+from pipelines.sources import Batches, Flow
 from shared.domain.errors import OnefoldError
 from shared.kafka.access import client_config, spark_options
 from shared.kafka.appending import Appending, appending_config
@@ -26,6 +27,7 @@ from shared.kafka.transactions import producer_id
 from shared.runtime.positions import Place
 
 _APPENDED = "appended long"
+_FILED = "partition int, rows long"
 
 
 class FolderNotShared(OnefoldError):
@@ -68,21 +70,47 @@ def _append(
         yield from as_batches([(appending.all(row[1:] for row in rows),)], _APPENDED)
 
 
-def to_folder(rows: DataFrame, target: Path, *by: str) -> None:
-    """Writes Parquet; `target` exists only once all rows have been seen in it. Raises FolderNotShared.
+def to_files(rows: Callable[[Sequence[int]], Flow], columns: str, folder: Path, numbers: Iterable[int]) -> None:
+    """Writes a Parquet file for each of the partitions `numbers` that has none in `folder`: each is there, complete, as
+    soon as its task is through. Raises FolderNotShared.
 
-    by: columns, for each of whose values a folder of its own is made.
+    rows: those of some partitions, by `columns`, of which the first is `partition`; one partition after the other.
     """
-    unproven, written = target.with_name(f"_{target.name}"), Observation()
-    observed = rows.observe(written, F.count(F.lit(1)).alias("rows"))
-    observed.write.mode("overwrite").partitionBy(*by).parquet(str(unproven))
-    seen = ds.dataset(unproven, format="parquet").count_rows()
-    if seen != written.get["rows"]:
+    missing = [number for number in numbers if not _file(folder, number).exists()]
+    if not missing:
+        return
+    filed = rows(missing).then(partial(_filed, folder, columns), _FILED).frame.collect()
+    for number in {*missing} - {each.partition for each in filed}:
+        _write(folder, number, columns, [])
+    told = sum(each.rows for each in filed)
+    files = (_file(folder, number) for number in missing)
+    seen = sum(pq.read_metadata(file).num_rows for file in files if file.exists())
+    if seen != told:
         raise FolderNotShared(
-            f"{seen:,} of {written.get['rows']:,} rows that executors wrote are in {target.parent}: "
+            f"{seen:,} of {told:,} rows that executors wrote are in {folder.parent}: "
             "name a folder that this machine and every executor share"
         )
-    unproven.rename(target)
+
+
+def _filed(folder: Path, columns: str, batches: Batches) -> Iterator[pa.RecordBatch]:
+    for number, some in groupby(by_partition(batches), key=itemgetter(0)):
+        yield from as_batches([(number, _write(folder, number, columns, (each for _, each in some)))], _FILED)
+
+
+def _write(folder: Path, number: int, columns: str, batches: Batches) -> int:
+    """How many rows there are. Another task may do the same meanwhile."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unproven, schema, rows = folder / f".{number}-{uuid4().hex}", schema_of(columns), 0
+    with pq.ParquetWriter(unproven, schema) as writer:
+        for batch in batches:
+            writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))  # which may say "not null"
+            rows += batch.num_rows
+    unproven.replace(_file(folder, number))
+    return rows
+
+
+def _file(folder: Path, number: int) -> Path:
+    return folder / f"{number}.parquet"
 
 
 def refuse_unshared(spark: SparkSession, target: str) -> None:
@@ -97,7 +125,7 @@ def refuse_unshared(spark: SparkSession, target: str) -> None:
     probe = Path(place.getPath()).with_name(f"_shared_{uuid4().hex}")
     tasks = spark.sparkContext.defaultParallelism  # one for each core, so one at least for each executor
     try:
-        to_folder(spark.range(tasks, numPartitions=tasks), probe)
+        every = spark.range(tasks, numPartitions=tasks).selectExpr("CAST(id AS INT) AS partition")
+        to_files(lambda _: Flow(every), "partition int", probe, range(tasks))
     finally:
-        for each in (probe, probe.with_name(f"_{probe.name}")):
-            shutil.rmtree(each, ignore_errors=True)
+        shutil.rmtree(probe, ignore_errors=True)

@@ -67,16 +67,11 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def executors_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parquet files are written on another machine; only the success marker, which the driver writes, is here."""
-    from pyspark.sql import DataFrameWriter
+    """Files that tasks write are on another machine."""
+    from pipelines import sinks
 
-    def on_another_disk(writer: DataFrameWriter, path: str) -> None:
-        parquet(writer, f"{path}-of-an-executor")
-        Path(path).mkdir(parents=True)
-        (Path(path) / "_SUCCESS").touch()
-
-    parquet = DataFrameWriter.parquet
-    monkeypatch.setattr(DataFrameWriter, "parquet", on_another_disk)
+    filed: Any = sinks._filed
+    monkeypatch.setattr(sinks, "_filed", lambda folder, *given: filed(Path(f"{folder}-of-an-executor"), *given))
 
 
 @pytest.fixture(scope="package")

@@ -86,6 +86,7 @@ def rebuilt(worker: Worker, table: FoldedTable) -> dict[str, dict[str, Any]]:
         return {row["key"].decode(): row for out in _of_view(PACKAGE, WAITING.name, states) for row in out.to_pylist()}
     both = [
         {
+            "partition": 0,
             "key": key.encode(),
             "row": worker.stores[CARTS.name].get(0, key.encode()),
             "sequence": row["sequence"],
@@ -96,7 +97,7 @@ def rebuilt(worker: Worker, table: FoldedTable) -> dict[str, dict[str, Any]]:
     ]
     batches = [pa.RecordBatch.from_pylist([each]) for each in both]
     position = len(worker.logs[COMMANDS.name])
-    rows = _of_aggregate(PACKAGE, CARTS.name, 0, position, batches)
+    rows = _of_aggregate(PACKAGE, CARTS.name, {0: position}, batches)
     return {row["key"].decode(): row for out in rows for row in out.to_pylist()}
 
 

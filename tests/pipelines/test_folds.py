@@ -182,8 +182,9 @@ def test_an_aggregate_takes_over_the_place_of_its_last_command_unless_that_was_i
     position: int, offset: int
 ) -> None:
     old = DECIDER.row_codec.encode(Row(1, Open(balance_cents=0), {"c-1": (1, "d", "command.failed", None)}, 7))
-    both = pa.RecordBatch.from_pylist([{"key": b"ann", "row": old, "sequence": 1, "state": state(5), "problem": None}])
-    (rows,) = _of_aggregate("services.accounts", "accounts", 2, position, [both])
+    columns = {"partition": 2, "key": b"ann", "row": old, "sequence": 1, "state": state(5), "problem": None}
+    both = pa.RecordBatch.from_pylist([columns])
+    (rows,) = _of_aggregate("services.accounts", "accounts", {2: position}, [both])
     row = DECIDER.row_codec.decode(rows.to_pylist()[0]["value"])
     assert row == Row(1, Open(balance_cents=5), {"c-1": (1, "d", "command.failed", None)}, offset)
 

@@ -126,8 +126,9 @@ def test_of_a_view_that_ends_often_no_more_is_joined_than_shows_that_a_row_agree
 def test_rebuilt_rows_are_the_engines_byte_by_byte(history: Said, random: Any) -> None:
     talk = lived(history, random.choice)
     heaps, meals = talk.rows(HEAPS), talk.rows(MEALS)
-    of_key = [(crop.encode(), heaps.get(crop), meals.get(crop)) for crop in sorted({*heaps, *meals})]
-    made = rows_of(_of_join(PACKAGE, "left", 0, [], as_batches(of_key, "key binary, row_0 binary, row_1 binary")))
+    of_key = [(0, crop.encode(), heaps.get(crop), meals.get(crop)) for crop in sorted({*heaps, *meals})]
+    given = as_batches(of_key, "partition int, key binary, row_0 binary, row_1 binary")
+    made = rows_of(_of_join(PACKAGE, "left", lambda _: [], given))
     assert {key.decode(): row for _, key, row, _, problem in made if problem is None} == talk.rows(LEFT)
 
 

@@ -14,9 +14,10 @@ import httpx
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
+from pyspark.errors import PySparkException
 from typer.testing import CliRunner
 
-from pipelines import consistency
+from pipelines import consistency, folds
 from pipelines import parked as parked_rows
 from pipelines.archive import Archive
 from pipelines.catalog import table_of
@@ -24,6 +25,7 @@ from pipelines.cli import cli
 from pipelines.events import HistoryIncomplete
 from pipelines.rebuild import _ROWS, AlreadyBuilt, HistoryBroken, HistoryMoved, NothingBefore, Rebuild, begins_of
 from pipelines.sinks import FolderNotShared
+from pipelines.sources import RECORDS, Flow
 from services.accounts.domain.commands import Charge, OpenAccount, Pay
 from services.accounts.service import SERVICE
 from services.accounts.topology import TOPOLOGY
@@ -85,7 +87,7 @@ def test_the_same_code_gives_the_same_bytes_in_the_same_places(
     ledger.decide_but_abort(("ann", CHARGE))
     seen: list[Any] = []
     assert rebuild.run(lambda *progress: seen.append(progress)) == 4
-    assert [(count, total) for _, count, total, _ in seen] == [(1, 3), (2, 3), (3, 3)]
+    assert [(count, total) for _, count, total, _ in seen] == [(1, 1)]
     assert sum(done.events for done, *_ in seen) == 4
     old, new = ledger.table, replace(ledger.table, topology=rebuild.topology)
     assert new.changelog == f"{old.topology.service}-v2-accounts-changelog"
@@ -213,6 +215,38 @@ def test_a_rebuild_that_died_continues_with_what_it_had_folded(
     assert rows(brokers, rebuild.topology.changelog(ledger.table.table).name) == rows(brokers, ledger.table.changelog)
 
 
+@pytest.mark.long  # in short, a rebuild that died when all was folded, above
+def test_a_rebuild_that_died_as_it_folded_continues_with_the_other_partitions(
+    ledger: Any, brokers: Brokers, rebuild: Rebuild, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states, asked = folds.states, list[set[int]]()
+
+    def dying(records: Flow, table: Any) -> Flow:
+        def die(batches: Any) -> Any:
+            for batch in batches:
+                if 2 in batch["partition"].to_pylist():
+                    raise RuntimeError("this task dies")
+                yield batch
+
+        return states(records.then(die, RECORDS), table)
+
+    def asking(self: Rebuild, plan: Any, table: Any, numbers: Any) -> Flow:
+        asked.append({*numbers})
+        return folded(self, plan, table, numbers)
+
+    folded = Rebuild._folded
+    ledger.decide(*((name, OpenAccount()) for name in ("ann", "bob", "joe")), ("ann", CHARGE))
+    monkeypatch.setattr(Rebuild, "_folded", asking)
+    with monkeypatch.context() as patched:
+        patched.setattr(folds, "states", dying)
+        with pytest.raises(PySparkException, match="this task dies"):
+            rebuild.run(ignore)
+    assert rebuild.run(ignore) == 3
+    assert asked[0] == {0, 1, 2}
+    assert 2 in asked[1] < asked[0]
+    assert rows(brokers, rebuild.topology.changelog(ledger.table.table).name) == rows(brokers, ledger.table.changelog)
+
+
 @pytest.mark.long  # in short, outcomes that count yet are copied
 def test_parked_records_wait_in_the_next_version_too(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> None:
     ledger.decide(("ann", OpenAccount()))
@@ -248,7 +282,9 @@ def test_rows_folded_by_other_code_are_replaced(
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.rebuild.code_digest", lambda package: f"{package} with a fault")
         patched.setattr(
-            Rebuild, "_rows", lambda self, _, __, n: self._spark.createDataFrame([(n, b"gone", b"row", 1, None)], _ROWS)
+            Rebuild,
+            "_rows",
+            lambda self, *_: Flow(self._spark.createDataFrame([(0, b"gone", b"row", 1, None)], _ROWS)),
         )
         patched.setattr(Rebuild, "_records", None)
         with pytest.raises(TypeError):

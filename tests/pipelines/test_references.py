@@ -91,9 +91,9 @@ def test_whatever_order_the_engine_has_read_its_rows_agree(history: Said, random
 def test_rebuilt_rows_are_the_engines_byte_by_byte(history: Said, random: Any) -> None:
     talk = lived(history, random.choice)
     airports = {key.encode(): row for key, row in talk.rows(AIRPORTS).items()}
-    of_key = [(key.encode(), row) for key, row in talk.rows(ROUTES).items()]
-    rows = as_batches(of_key, "key binary, row_0 binary")
-    made = rows_of(_of_join(PACKAGE, BOARD.name, 0, [airports, airports], rows))
+    of_key = [(0, key.encode(), row) for key, row in talk.rows(ROUTES).items()]
+    rows = as_batches(of_key, "partition int, key binary, row_0 binary")
+    made = rows_of(_of_join(PACKAGE, BOARD.name, lambda _: [airports, airports], rows))
     assert {key.decode(): row for _, key, row, _, problem in made if problem is None} == talk.rows(BOARD)
 
 
