@@ -44,7 +44,7 @@ from pipelines.events import records_below
 from pipelines.files import PROBLEM, BadSource, Reading, Source, find
 from pipelines.folds import Folded, advance_of
 from pipelines.local_times import Twice, sql, sure_text
-from pipelines.sinks import append_once, refuse_unshared
+from pipelines.sinks import append_once, final_ends, refuse_unshared
 from pipelines.sources import Flow
 from shared.domain.envelope import EventCodec
 from shared.domain.errors import BadMessage, OnefoldError, first_problem
@@ -52,7 +52,7 @@ from shared.domain.ids import check_aggregate_id, derived_id
 from shared.domain.message import Message
 from shared.domain.personal import personal_fields
 from shared.domain.row import Row
-from shared.kafka.brokers import Brokers, GroupIsLive
+from shared.kafka.brokers import Brokers, GroupIsLive, Positions
 from shared.kafka.murmur2 import partition_of
 
 _EVENTS = "partition int, key binary, sequence long, nth int, value binary, reason string"
@@ -341,15 +341,18 @@ class Backfill:
         group = self._table.topology.group
         before = self._brokers.positions(group)
         refuse_unshared(self._spark, rejects)
+        events, changelog = self._table.events.name, self._table.changelog
+        ends = final_ends(self._brokers.bootstrap, events, group)
         with having(self._spark, APART):
-            judged = self._judged(rows)
+            judged = self._judged(rows, ends)
             write_rejects(judged.rejected, rejects)
             entered = judged.entered(rows)
             self._refuse_workers()  # again: some time has passed
             try:
-                _write_in_order(judged.missing, self._brokers.bootstrap, self._table.events.name, group)
+                _write_in_order(judged.missing, self._brokers.bootstrap, events, group, ends)
                 self._refuse_workers()
-                _write_in_order(self._rows(), self._brokers.bootstrap, self._table.changelog, group)
+                behind, ends = self._rows(), self._brokers.settled_ends(changelog)
+                _write_in_order(behind, self._brokers.bootstrap, changelog, group, ends)
                 self._refuse_workers()
                 if self._brokers.positions(group) != before:
                     raise GroupIsLive(f"workers of {group} ran meanwhile, and may have numbered events anew")
@@ -363,16 +366,20 @@ class Backfill:
         """What `run` would do; writes nothing, and workers may run. Raises BadMapping or HistoryIncomplete."""
         self._refuse_mapping(rows)
         with having(self._spark, APART):
-            judged = self._judged(rows)
+            judged = self._judged(rows, self._ends())
             first = judged.missing.orderBy("key", "sequence").limit(_SHOWN).collect()
             events = [bytes(event.value).decode() for event in first]
             return Trial(judged.entered(rows), events, self._unused(rows))
 
-    def _judged(self, rows: DataFrame) -> Judged:
+    def _ends(self) -> Positions:
+        return self._brokers.settled_ends(self._table.events.name)
+
+    def _judged(self, rows: DataFrame, ends: Positions) -> Judged:
+        """ends: of the history so far."""
         with having(self._spark, STRICT):
             numbered = self._numbered(rows).cache()
             encoded = self._events(numbered)
-        events = encoded.join(self._known(numbered), ["key", "sequence"], "left").cache()
+        events = encoded.join(self._known(numbered, ends), ["key", "sequence"], "left").cache()
         reasons = _reasons(events, self._unfoldable(events)).cache()
         firsts = reasons.groupBy("key").agg(F.min_by("reason", _NTH).alias("first"))
         keyed = numbered.select(F.col(_KEY).alias("key"), F.col(_SOURCE).alias("source"), _NTH)
@@ -482,20 +489,19 @@ class Backfill:
         valid = events.where("value IS NOT NULL").select("key", "value", "sequence", _NTH)
         return valid.repartition("key").sortWithinPartitions("key", "sequence").mapInArrow(fold, _REASONS)
 
-    def _history_so_far(self) -> Flow:
-        topic = self._table.events.name
-        return records_below(self._spark, self._brokers, topic, self._brokers.settled_ends(topic), self._archive)
+    def _history_below(self, ends: Positions) -> Flow:
+        return records_below(self._spark, self._brokers, self._table.events.name, ends, self._archive)
 
-    def _history_of(self, keyed: DataFrame) -> Flow:
+    def _history_of(self, keyed: DataFrame, ends: Positions) -> Flow:
         """That of these keys, unless they are many; a short file beside a long history has it read, but not parsed.
 
         keyed: with the column `key`.
         """
         keys = [bytes(each.key) for each in keyed.select("key").distinct().limit(_FEW_KEYS + 1).collect()]
-        history = self._history_so_far()
+        history = self._history_below(ends)
         return history if len(keys) > _FEW_KEYS else history.then(partial(sources.of_keys, keys), sources.RECORDS)
 
-    def _known(self, numbered: DataFrame) -> DataFrame:
+    def _known(self, numbered: DataFrame, ends: Positions) -> DataFrame:
         """The events that the topic has of these rows: key, sequence, known, last_known: the greatest of the key.
 
         known: as `run` would write it today. Earlier releases did not mark what they loaded.
@@ -503,7 +509,7 @@ class Backfill:
         sequence = sources.field("sequence").cast("long").alias("sequence")
         last = F.max("sequence").over(Window.partitionBy("key"))
         marked = F.replace(F.col("value").cast("string"), F.lit(_UNMARKED), F.lit(_MARKED)).cast("binary")
-        history = self._history_of(numbered.select(F.col(_KEY).alias("key")))
+        history = self._history_of(numbered.select(F.col(_KEY).alias("key")), ends)
         known = history.frame.select("key", sequence, marked.alias("known"))
         return known.withColumn("last_known", last)
 
@@ -511,10 +517,13 @@ class Backfill:
         """The row of every key that has none, or whose events go beyond it: also what another run left, that died."""
         rows = sources.latest(sources.whole(self._spark, self._brokers, self._table.changelog)).cache()
         at = rows.select("key", F.get_json_object(F.col("row").cast("string"), "$.sequence").cast("long").alias("at"))
-        each_task = self._history_so_far().then(_counted, _COUNTS).frame
+        ends = self._ends()
+        each_task = self._history_below(ends).then(_counted, _COUNTS).frame
         counts = each_task.groupBy("key").agg(F.sum("events").alias("events"))
         behind = counts.join(at, "key", "left").where("at IS NULL OR at < events")
-        folded = folds.states(self._history_of(behind), self._table).frame.join(rows, ["partition", "key"], "left")
+        folded = folds.states(self._history_of(behind, ends), self._table).frame.join(
+            rows, ["partition", "key"], "left"
+        )
         encode = partial(_encode_rows, self._table.package, self._table.table.name)
         return (
             folded.where("sequence > 0 AND problem IS NULL")
@@ -819,8 +828,8 @@ def write_rejects(rejected: DataFrame, target: str) -> None:
     table.option("overwriteSchema", "true").save(target)  # a former version's may have other columns
 
 
-def _write_in_order(records: DataFrame, bootstrap: str, topic: str, group: str) -> None:
+def _write_in_order(records: DataFrame, bootstrap: str, topic: str, group: str, ends: Positions) -> None:
     """One task writes all records of a partition, so that they stay in order."""
     order = [column for column in ("partition", "key", "sequence") if column in records.columns]
     ordered = records.repartition("partition").sortWithinPartitions(*order)
-    append_once(ordered.select("partition", "key", "value"), bootstrap, topic, group)
+    append_once(ordered.select("partition", "key", "value"), bootstrap, topic, group, ends)

@@ -81,7 +81,7 @@ class Sending(Backfill):
             raise NotDecided(f"no worker of {self._table.topology.group} runs, to decide what is sent; fix: {fix}")
         refuse_unshared(self._spark, rejects)
         with having(self._spark, APART):
-            judged = self._judged(rows)
+            judged = self._judged(rows, self._ends())
             sent = judged.missing.drop("known", "reason").cache()
             before = self._brokers.settled_ends(self._outcomes)
             self._send(sent)
@@ -109,7 +109,7 @@ class Sending(Backfill):
         assert isinstance(decider, Decider), "it is an aggregate's table"
         self._refuse_expressions(rows, decider.commands)
 
-    def _judged(self, rows: DataFrame) -> Judged:
+    def _judged(self, rows: DataFrame, ends: Positions) -> Judged:
         with having(self._spark, STRICT):
             numbered = self._numbered(rows).cache()
             made = self._made(numbered)
@@ -121,12 +121,12 @@ class Sending(Backfill):
         why = reasons.agg(F.min_by("reason", "sequence").alias("reason"))
         told = why.withColumns({"code": F.lit(INVALID), "own": F.lit(True)})
         good = commands.join(why.select("key", "nth"), ["key", "nth"], "left_anti")
-        good = good.join(self._causes(good), ["key", "id"], "left")
+        good = good.join(self._causes(good, ends), ["key", "id"], "left")
         return Judged(numbered, good, _rejected(numbered, told))
 
-    def _causes(self, commands: DataFrame) -> DataFrame:
+    def _causes(self, commands: DataFrame, ends: Positions) -> DataFrame:
         """The commands that the events of these keys followed from: key, id, known."""
-        found = self._history_of(commands).frame.select("key", sources.field("causation_id").alias("id"))
+        found = self._history_of(commands, ends).frame.select("key", sources.field("causation_id").alias("id"))
         return found.distinct().withColumn("known", F.lit(True))
 
     def _send(self, commands: DataFrame) -> None:

@@ -20,7 +20,7 @@ from pipelines.arrow import as_batches, by_partition, rows_of, schema_of
 from pipelines.sources import Batches, Flow
 from shared.domain.errors import OnefoldError
 from shared.kafka.access import client_config, spark_options
-from shared.kafka.appending import Appending, appending_config
+from shared.kafka.appending import Appending, appending_config, fence
 from shared.kafka.brokers import Brokers, Positions
 from shared.kafka.producer import MAX_RECORD_BYTES
 from shared.kafka.transactions import producer_id
@@ -44,13 +44,21 @@ def to_topic(writer: Any, bootstrap: str, topic: str) -> Any:
     return writer.format("kafka").options(**options).option("topic", topic)
 
 
-def append_once(records: DataFrame, bootstrap: str, topic: str, group: str) -> None:
+def final_ends(bootstrap: str, topic: str, group: str) -> Positions:
+    """Behind all that was appended to the topic, once tasks of a run that died, which may live on elsewhere, can append
+    no more."""
+    brokers = Brokers(bootstrap)
+    fence(bootstrap, (_append_id(group, number) for number in range(brokers.partitions(topic))))
+    return brokers.settled_ends(topic)
+
+
+def append_once(records: DataFrame, bootstrap: str, topic: str, group: str, ends: Positions) -> None:
     """Appends (partition, key, value), each once, however often Spark runs a task.
 
-    records: each partition whole within one of Spark's, and in the same order whenever it is computed. Nobody else may
-    write to the topic meanwhile. group: the service's, whose name its principal's transactional ids begin with.
+    records: each partition whole within one of Spark's, and in the same order whenever it is computed. ends: behind
+    what they follow: from there on nobody else may write to the topic. group: the service's, whose name its principal's
+    transactional ids begin with.
     """
-    ends = Brokers(bootstrap).settled_ends(topic)
     # of this process: others may have no settings of their own
     append = partial(_append, appending_config(bootstrap), client_config(bootstrap), topic, group, ends)
     records.mapInArrow(append, _APPENDED).agg(F.sum("appended")).collect()
@@ -65,9 +73,13 @@ def _append(
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     for number, rows in groupby(rows_of(batches), key=itemgetter(0)):
-        transactional = {**config, "transactional.id": producer_id(group, f"backfill-{number}")}
+        transactional = {**config, "transactional.id": _append_id(group, number)}
         appending = Appending(transactional, client, Place(topic, number), ends[number])
         yield from as_batches([(appending.all(row[1:] for row in rows),)], _APPENDED)
+
+
+def _append_id(group: str, number: int) -> str:
+    return producer_id(group, f"backfill-{number}")
 
 
 def to_files(rows: Callable[[Sequence[int]], Flow], columns: str, folder: Path, numbers: Iterable[int]) -> None:

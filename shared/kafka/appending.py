@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from shared.kafka.brokers import BrokersUnavailable
+from shared.domain.errors import OnefoldError
+from shared.kafka.brokers import BrokersUnavailable, explained
 from shared.kafka.producer import REFUSALS, producer_config
 from shared.kafka.spans import Span, read
 from shared.runtime.positions import Place
@@ -33,6 +35,23 @@ def appending_config(bootstrap: str) -> dict[str, Any]:
     return config
 
 
+class AppendedElsewhere(OnefoldError):
+    """Other records are at the end of a partition than those of this task, which appends nothing more there.
+
+    Operator action: keep the service's workers stopped, then run it again.
+    """
+
+
+def fence(bootstrap: str, transactional_ids: Iterable[str]) -> None:
+    """Ends whoever appends under these ids, and aborts what it has not committed. Raises BrokersUnavailable."""
+    config = appending_config(bootstrap)
+    for each in transactional_ids:
+        try:
+            Producer({**config, "transactional.id": each}).init_transactions(_CALL_S)
+        except KafkaException as failure:
+            raise explained(bootstrap, failure) from failure
+
+
 class Appending:
     """Nobody else may write there, but who was to append the same records from `start`: that one is fenced, and what it
     has committed is not written again.
@@ -42,9 +61,10 @@ class Appending:
         self._config, self._client, self._place, self._start = config, client, place, start
         self._producer: Producer | None = None
         self._there = 0  # of these records
+        self._found = array("q")  # the hash of each that was there when the producer began
 
     def all(self, records: Iterable[tuple[bytes, bytes]]) -> int:
-        """How many there are. Raises KafkaException, or BrokersUnavailable after an hour."""
+        """How many there are. Raises AppendedElsewhere, KafkaException, or BrokersUnavailable after an hour."""
         done = 0
         for chunk in _chunks(records):
             self._ensure(chunk, done)
@@ -56,6 +76,7 @@ class Appending:
         while True:
             try:
                 producer = self._begun()
+                self._refuse_others(self._found[before : before + len(chunk)], chunk)
                 self._write(producer, chunk[max(0, self._there - before) :])
                 self._there = max(self._there, before + len(chunk))
                 return
@@ -72,8 +93,16 @@ class Appending:
             with closing(Consumer({**self._client, "group.id": "nobody"})) as asking:
                 _, end = asking.get_watermark_offsets(TopicPartition(*self._place), _CALL_S)
             found = read(self._client, Span(self._place, self._start, end))
-            self._there, self._producer = sum(len(chunk.keys) for chunk in found), producer
+            hashes = (hash(each) for chunk in found for each in zip(chunk.keys, chunk.values, strict=True))
+            self._found, self._producer = array("q", hashes), producer
+            self._there = len(self._found)
         return self._producer
+
+    def _refuse_others(self, found: array[int], chunk: list[tuple[bytes, bytes]]) -> None:
+        if any(there != hash(each) for there, each in zip(found, chunk, strict=False)):
+            where = f"{self._place.topic}, partition {self._place.number}"
+            fix = "keep the service's workers stopped, then run this again"
+            raise AppendedElsewhere(f"{where}: somebody else has written there meanwhile; fix: {fix}")
 
     def _write(self, producer: Producer, records: list[tuple[bytes, bytes]]) -> None:
         if not records:

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from shared.kafka import appending
 from shared.kafka.access import client_config
-from shared.kafka.appending import Appending, appending_config
+from shared.kafka.appending import AppendedElsewhere, Appending, appending_config
 from shared.kafka.brokers import Brokers
 from shared.kafka.spans import read_all
 from shared.runtime.positions import Place
@@ -47,6 +47,17 @@ def test_what_was_there_before_is_none_of_the_records(
     put(b"older", partition=1)
     assert task().all(RECORDS[:2]) == 2
     assert [value for _, _, value in read_all(Brokers(bootstrap), topic)] == [b"0", b"1", b"older"]
+
+
+def test_what_somebody_else_has_written_since_is_taken_for_none_of_them(
+    topic: str, put: Callable[..., None], task: Callable[[], Appending]
+) -> None:
+    run = task()
+    put(b"another's", partition=0)
+    with pytest.raises(
+        AppendedElsewhere, match=f"{topic}, partition 0: somebody else has written there meanwhile; fix: "
+    ):
+        run.all(RECORDS[:2])
 
 
 def test_what_comes_in_a_commit_of_unknown_result_is_written_once(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import KafkaException, Producer
 from msgspec import structs
 from pydantic import Field
 from pydantic_core import to_json
@@ -44,8 +46,10 @@ from shared.domain.envelope import EventCodec
 from shared.domain.message import Event
 from shared.domain.personal import Personal
 from shared.domain.row import Row
+from shared.kafka.appending import appending_config
 from shared.kafka.brokers import Brokers, GroupIsLive
-from tests.pipelines.conftest import FIRST_DAY, latest, read_records
+from shared.kafka.murmur2 import partition_of
+from tests.pipelines.conftest import FIRST_DAY, PARTITIONS, latest, read_records
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
@@ -554,7 +558,7 @@ def test_a_row_is_looked_up_in_another_file_and_what_a_run_left_that_died_is_com
     ledger.decide(("gus", OpenAccount()))
     write, rejects = backfill._write_in_order, str(tmp_path / "rejects")
 
-    def write_and_die(records: Any, *to: str) -> None:
+    def write_and_die(records: Any, *to: Any) -> None:
         write(records, *to)
         raise KeyboardInterrupt
 
@@ -573,6 +577,38 @@ def test_a_row_is_looked_up_in_another_file_and_what_a_run_left_that_died_is_com
     (tmp_path / "homes.csv").write_text("town,zone\nBonn,Europe/Berlin\nBonn,Europe/Paris\n")
     with pytest.raises(BadSource, match=r"homes\.csv: town Bonn is there 2 times; fix: keep one"):
         looked_up(found.drop("homes"), mapping, find_lookups(mapping))
+
+
+@pytest.mark.parametrize("begun", [True, pytest.param(False, marks=pytest.mark.long)])  # in short, one that has begun
+def test_a_task_of_a_run_that_died_appends_nothing_twice(
+    ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """It lives on for a moment on another machine, and appends when the next run has read what is there."""
+    judge, rows = Backfill._judged, purchases.where("customer = 'bob'")
+    partition = partition_of(b"bob", PARTITIONS)
+    task = Producer(
+        {
+            **appending_config(ledger.bootstrap),
+            "transactional.id": f"{ledger.table.topology.group}_backfill-{partition}",
+        }
+    )
+
+    def judged_beside_it(self: Backfill, *given: Any) -> Any:
+        found = judge(self, *given)
+        if not begun:
+            task.init_transactions(30)
+        with suppress(KafkaException):  # it is fenced
+            task.begin_transaction()
+            for each in found.missing.orderBy("sequence").collect():
+                task.produce(ledger.table.events.name, bytes(each.value), bytes(each.key), each.partition)
+            task.commit_transaction(30)
+        return found
+
+    if begun:
+        task.init_transactions(30)
+    monkeypatch.setattr(Backfill, "_judged", judged_beside_it)
+    fill.run(rows, str(tmp_path / "rejects"))
+    assert [event["sequence"] for _, event in read_events(ledger)] == [1, 2]
 
 
 @pytest.mark.long  # in short, a row that follows when a run that died is completed, and one that keeps its outcomes
@@ -607,8 +643,8 @@ def test_a_worker_that_ran_while_rows_were_written_is_noticed(
 ) -> None:
     write, table = backfill._write_in_order, ledger.table
 
-    def write_beside_a_worker(records: Any, bootstrap: str, topic: str, group: str) -> None:
-        write(records, bootstrap, topic, group)
+    def write_beside_a_worker(records: Any, bootstrap: str, topic: str, *given: Any) -> None:
+        write(records, bootstrap, topic, *given)
         if topic == table.changelog:
             Brokers(bootstrap).commit(table.topology.group, {table.table.source.name: {0: 0}})
 
@@ -640,7 +676,7 @@ def test_a_run_of_an_earlier_release_that_died_is_completed(
     ann = read_rows(spark, find(str(tmp_path / "ann.parquet")))
     write = backfill._write_in_order
 
-    def write_and_die(records: Any, *to: str) -> None:
+    def write_and_die(records: Any, *to: Any) -> None:
         as_before = F.replace(F.col("value").cast("string"), F.lit('"historical":true,'), F.lit("")).cast("binary")
         write(records.where("sequence < 3").withColumn("value", as_before), *to)
         raise KeyboardInterrupt
