@@ -28,6 +28,7 @@ _NOT_FOUND = 404
 _DECIDED = frozenset({_NOT_FOUND, 409, 412, 500})
 
 Envelope = EventEnvelope[Any]
+Filters = tuple[tuple[str, str | float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +137,11 @@ class _Pasts:
 
 
 class _Lists:
-    """Lists by each field that rows are filtered by."""
+    """Lists by each field that rows are filtered by, and by the fields of each index that has several."""
 
     def __init__(self, worker: Worker, table: FoldedTable, partition: int | None, counts: Counter[str]) -> None:
         self._worker = worker
-        self._fields = [each for each in table.table.indexes if isinstance(each, str)]
+        self._indexes = [(each,) if isinstance(each, str) else each for each in table.table.indexes]
         self._of = {} if partition is None else {"partitions": str(partition)}
         self._pages = None if partition is None else _PAGES_OF_A_SAMPLE
         self._counts = counts
@@ -148,33 +149,29 @@ class _Lists:
     async def unlisted(self, rows: Mapping[bytes, bytes]) -> dict[bytes, str]:
         """The keys whose rows are not in a list that should have them, and which list that is."""
         wrong = dict[bytes, str]()
-        for name in self._fields:
+        for names in self._indexes:
             waiting = {key: row for key, row in rows.items() if row}
             for _ in range(_TRIES):
-                missing = await self._missing(name, waiting)
+                missing = await self._missing(names, waiting)
                 now = dict(zip(missing, await at_once(self._worker.row, missing), strict=True))
                 wrong_now = {key for key, row in now.items() if row == waiting[key]}
                 waiting = {key: row for key, row in now.items() if row}
-            wrong |= dict.fromkeys(wrong_now, f"HTTP does not list it by {name}")
+            wrong = dict.fromkeys(wrong_now, f"HTTP does not list it by {' and '.join(names)}") | wrong
         return wrong
 
-    async def _missing(self, name: str, rows: Mapping[bytes, bytes]) -> list[bytes]:
-        by_value = defaultdict[Any, dict[str, list[bytes]]](lambda: defaultdict(list))
+    async def _missing(self, names: Sequence[str], rows: Mapping[bytes, bytes]) -> list[bytes]:
+        by_query = defaultdict[Filters, dict[str, list[bytes]]](lambda: defaultdict(list))
         for key, row in rows.items():
             body = from_json(row)
-            if isinstance(value := body.get(name), bool | int | float | str):
-                by_value[type(value), value][canonical(body)].append(key)
-        absent = await at_once(lambda value: self._absent(name, value[1], by_value[value]), by_value)
+            values = [body.get(name) for name in names]
+            if all(isinstance(value, bool | int | float | str) for value in values):
+                by_query[_filters(names, values)][canonical(body)].append(key)
+        absent = await at_once(lambda query: self._absent(query, by_query[query]), by_query)
         return [key for keys in absent for key in keys]
 
-    async def _absent(self, name: str, value: Any, wanted: dict[str, list[bytes]]) -> list[bytes]:
+    async def _absent(self, filters: Filters, wanted: dict[str, list[bytes]]) -> list[bytes]:
         """The keys that a list lacks. wanted: the keys, by what is shown of their rows."""
-        query: dict[str, str | float]
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            query = {f"{name}_min": value, f"{name}_max": value}
-        else:
-            query = {name: str(value).lower() if isinstance(value, bool) else value}
-        query |= {"limit": _PAGE, "complete": "true", **self._of}
+        query = dict(filters) | {"limit": _PAGE, "complete": "true", **self._of}
         page, pages = await self._worker.rows(**query), 1
         while page is not None:
             for shown in wanted.keys() & set(map(canonical, page["items"])):
@@ -185,3 +182,13 @@ class _Lists:
                 break
             page, pages = await self._worker.rows(**query, cursor=page["cursor"]), pages + 1
         return []
+
+
+def _filters(names: Sequence[str], values: Sequence[Any]) -> Filters:
+    filters = list[tuple[str, str | float]]()
+    for name, value in zip(names, values, strict=True):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            filters += [(f"{name}_min", value), (f"{name}_max", value)]
+        else:
+            filters.append((name, str(value).lower() if isinstance(value, bool) else value))
+    return tuple(filters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -242,6 +243,10 @@ EVENT = {
         ),
         ({"phase=open": {"items": [], "cursor": None}}, "HTTP does not list it by phase"),
         ({"balance_cents_max=0": {"items": [], "cursor": None}}, "HTTP does not list it by balance_cents"),
+        (
+            {"phase=open&balance_cents_min=0": {"items": [], "cursor": None}},
+            "HTTP does not list it by phase and balance_cents",
+        ),
     ],
 )
 def test_all_that_is_served_of_an_account_is_compared_with_its_events(
@@ -260,24 +265,26 @@ def test_all_that_is_served_of_an_account_is_compared_with_its_events(
     def answer(request: httpx.Request) -> httpx.Response:
         if request.headers.get("authorization") != "Bearer operators":
             return httpx.Response(401)
-        asked = {request.url.path, *request.url.query.decode().split("&")}
+        filters = request.url.query.decode().split("&")
+        asked = {request.url.path, *filters, "&".join(filters[:2])}
         known = [body for name, body in reversed(answers_to_get.items()) if name in asked]
         return httpx.Response(200, json=known[0]) if known else httpx.Response(404)
 
     client = partial(httpx.AsyncClient, transport=httpx.MockTransport(answer))
     monkeypatch.setattr(httpx, "AsyncClient", client)
     monkeypatch.setenv("ONEFOLD_TOKEN", "operators")
+    accounts, indexes = table_of("accounts", "accounts"), ("phase", "balance_cents")
     found = served.compare(
         "http://worker",
         "/accounts/{account_id}",
-        table_of("accounts", "accounts"),
+        replace(accounts, table=replace(accounts.table, indexes=(*indexes, indexes))),
         {b"ann": to_json(SHOWN)},
         {b"ann": [Record(0, 0, value)]},
         None,
     )
     assert found.wrong == ({} if why is None else {b"ann": why})
     if why is None:
-        assert found.counts == {"histories": 1, "outcomes": 1, "listed": 2}
+        assert found.counts == {"histories": 1, "outcomes": 1, "listed": 3}
 
 
 @pytest.mark.parametrize(
