@@ -23,17 +23,22 @@ def declared(package: str, module: str, name: str) -> Any:
     path = f"{package}.{module}"
     try:
         found = import_module(path)
-    except ModuleNotFoundError as error:
-        if not f"{path}.".startswith(f"{error.name}."):  # the module is there, and imports one that is not
-            raise
-        raise Undeclared(f"there is no {path}; fix: write {module}.py, with {name} in it") from None
-    except ValueError as error:
-        places = [f"{frame.filename}:{frame.lineno}" for frame in extract_tb(error.__traceback__)]
-        at = next((place for place in reversed(places) if f"/{package.replace('.', '/')}/" in place), path)
-        raise Undeclared(f"{at}: {error}") from error
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{path}.".startswith(f"{error.name}."):
+            raise Undeclared(f"there is no {path}; fix: write {module}.py, with {name} in it") from None
+        said = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}; fix: mend it there"
+        raise Undeclared(f"{_place(error, package) or path}: {said}") from error
     if not hasattr(found, name):
         raise Undeclared(f"{path} has no {name}; fix: call it so in {module}.py")
     return getattr(found, name)
+
+
+def _place(error: Exception, package: str) -> str | None:
+    """Of the last line of the package's that led to it, such as `…/services/orders/topology.py:12`."""
+    places = [f"{frame.filename}:{frame.lineno}" for frame in extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        places.append(f"{error.filename}:{error.lineno}")
+    return next((place for place in reversed(places) if f"/{package.replace('.', '/')}/" in place), None)
 
 
 def declared_by(service: str, module: str) -> Any:

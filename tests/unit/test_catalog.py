@@ -72,5 +72,5 @@ def test_a_service_that_is_not_declared_is_an_error(modules: dict[str, str], say
 
 
 def test_a_module_that_a_declaration_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModuleNotFoundError, match="No module named 'shopp'"):
+    with pytest.raises(Undeclared, match=r"service\.py:1: ModuleNotFoundError: No module named 'shopp'"):
         tables_in(package(tmp_path, service="from shopp import SERVICE"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,21 @@ def test_the_services_of_this_checkout_are_found() -> None:
     assert found_services() == found_services(having="topology.py")
 
 
-def test_what_can_not_be_declared_is_told_with_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("SERVICE = Topic('a_b.events.v1')", "not a legal name: 'a_b.events.v1'; fix: use only"),
+        ("SERVICE = Topick()", "NameError: name 'Topick' is not defined"),
+        ("SERVICE = Topic(", "SyntaxError: "),
+        ("from nowhere_at_all import Topic", "ModuleNotFoundError: No module named 'nowhere_at_all'; fix: mend it"),
+    ],
+)
+def test_what_can_not_be_declared_is_told_with_its_place(
+    source: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not as a traceback: the service is named, and the declaration says what to do."""
-    (tmp_path / "wrongly.py").write_text("from shared.topology import Topic\nSERVICE = Topic('a_b.events.v1')\n")
+    (tmp_path / "wrongly.py").write_text(f"from shared.topology import Topic\n{source}\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.syspath_prepend(tmp_path.parent)
-    with pytest.raises(
-        Undeclared, match=rf"/{tmp_path.name}/wrongly\.py:2: not a legal name: 'a_b.events.v1'; fix: use only"
-    ):
+    with pytest.raises(Undeclared, match=rf"/{tmp_path.name}/wrongly\.py:2: {re.escape(told)}"):
         declared(tmp_path.name, "wrongly", "SERVICE")
