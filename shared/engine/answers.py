@@ -15,6 +15,7 @@ class Answers:
 
     def __init__(self) -> None:
         self._outcomes: dict[tuple[str, str], list[asyncio.Future[Committed]]] = {}
+        self._partitions: dict[tuple[str, str], int] = {}  # of who waits for an outcome
         self._rows: dict[str, dict[bytes, set[asyncio.Event]]] = {}  # by changelog and key
         self._progress = asyncio.Event()
         self._for_progress = 0
@@ -37,16 +38,17 @@ class Answers:
         """Whether anyone waits for a row of these, or for any progress, which may be theirs."""
         return self._for_progress > 0 or any(changelog in self._rows for changelog in changelogs)
 
-    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
+    def expect(self, aggregate_id: str, command_id: str, partition: int) -> asyncio.Future[Committed]:
         """Completes when a command with these ids is decided and committed here. Call it before sending the command.
 
-        Raises TimeoutError when the worker stops first.
+        Raises TimeoutError when the worker stops first, or the partition moves.
         """
         waiter: asyncio.Future[Committed] = asyncio.get_running_loop().create_future()
         if self._over:
             waiter.set_exception(TimeoutError("the worker stops"))
         key = (aggregate_id, command_id)
         self._outcomes.setdefault(key, []).append(waiter)
+        self._partitions[key] = partition
         waiter.add_done_callback(lambda _: self._forget(key, waiter))
         return waiter
 
@@ -56,6 +58,7 @@ class Answers:
             waiters.remove(waiter)
         if not waiters:
             self._outcomes.pop(key, None)
+            self._partitions.pop(key, None)
 
     @contextmanager
     def watch(self, changelog: str, key: bytes) -> Iterator[asyncio.Event]:
@@ -92,11 +95,18 @@ class Answers:
         for changed in (changed for keys in self._rows.values() for watchers in keys.values() for changed in watchers):
             changed.set()
 
+    def decide_only(self, partitions: Collection[int]) -> None:
+        """Others decide in all other partitions: who waits for an outcome there would wait in vain."""
+        for key, partition in self._partitions.items():
+            if partition not in partitions:
+                for waiter in self._outcomes[key]:
+                    if not waiter.done():
+                        waiter.set_exception(TimeoutError("the next owner decides"))
+
     def end(self) -> None:
         """Answer nothing any more: everything that waits fails, or looks again."""
         self._over = True
-        for waiter in [waiter for waiters in self._outcomes.values() for waiter in waiters if not waiter.done()]:
-            waiter.set_exception(TimeoutError("the worker stops; the next owner decides"))
+        self.decide_only(())
         self.wake_all()
 
     def tell_progress(self) -> None:

@@ -168,6 +168,7 @@ class Holdings:
         """Stop serving all other partitions at once: their new owners may write."""
         for place, replica in self.replicas.held.items():
             replica.active = replica.active and place in active
+        self.answers.decide_only({place.number for place in active})
         self.answers.wake_all()
 
     def take(self, plan: Plan) -> None:

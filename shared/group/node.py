@@ -101,8 +101,8 @@ class WorkerNode:
     def read(self, table: Table, partition: int, key: bytes) -> Row[Any] | None:
         return self._held.replicas.read(table, partition, key)
 
-    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
-        return self._held.answers.expect(aggregate_id, command_id)
+    def expect(self, aggregate_id: str, command_id: str, partition: int) -> asyncio.Future[Committed]:
+        return self._held.answers.expect(aggregate_id, command_id, partition)
 
     def position(self, table: Table, partition: int) -> int:
         return self._held.position(table, partition)

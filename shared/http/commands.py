@@ -390,7 +390,7 @@ class Commands:
     ) -> Asked:
         """value: its record."""
         aggregate_id = envelope.aggregate_id
-        decided = self._node.expect(aggregate_id, envelope.command_id)
+        decided = self._node.expect(aggregate_id, envelope.command_id, partition)
         try:
             appended = self._node.append(self._table.source, aggregate_id.encode(), value, partition)
         except Exception:

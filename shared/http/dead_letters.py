@@ -176,7 +176,7 @@ def router(node: Node, peers: Peers) -> APIRouter:
             detail = f"{row.state.topic} has no command there that this release of {service} can decide with other data"
             return problem(409, "letter.no_command", detail)
         command = await corrections.corrected(parked, body.data)
-        decided = node.expect(command.aggregate_id, command.command_id)
+        decided = node.expect(command.aggregate_id, command.command_id, node.partition(command.aggregate_id.encode()))
         try:
             await _ask(request, "correct", letter_id, body, body.offset, encode(command).decode())
             outcome, _ = await asyncio.wait_for(decided, wait_s)

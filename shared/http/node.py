@@ -134,8 +134,11 @@ class Node(Protocol):
         Raises NotReady while it can't, and LogBegins when some have been removed.
         """
 
-    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
-        """Completes once that command is decided and committed here; call it before sending the command."""
+    def expect(self, aggregate_id: str, command_id: str, partition: int) -> asyncio.Future[Committed]:
+        """Completes once that command is decided and committed here; call it before sending the command.
+
+        Raises TimeoutError once it is known that it will not be, as the partition has moved or this worker stops.
+        """
 
     def append(
         self, topic: Topic, key: bytes, value: bytes, partition: int | None = None

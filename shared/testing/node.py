@@ -171,8 +171,8 @@ class MemoryNode:
             raise LogBegins(begins)
         return [log[offset] for offset in offsets]
 
-    def expect(self, aggregate_id: str, command_id: str) -> asyncio.Future[Committed]:
-        return self._waiting.expect(aggregate_id, command_id)
+    def expect(self, aggregate_id: str, command_id: str, partition: int) -> asyncio.Future[Committed]:
+        return self._waiting.expect(aggregate_id, command_id, partition)
 
     async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> tuple[int, int]:
         appended = self._append(Record(topic.name, key, value, BY_KEY if partition is None else partition))

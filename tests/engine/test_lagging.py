@@ -88,7 +88,7 @@ class Bank:
 
     async def decide(self, number: int) -> None:
         """A command, until its caller has the answer."""
-        answer = self.engine.holdings.answers.expect("a-1", f"c{number}")
+        answer = self.engine.holdings.answers.expect("a-1", f"c{number}", 0)
         kind, data = ("account.charge", {"amount_cents": 1}) if number else ("account.open", {})
         self.broker.append(COMMANDS.name, (b"a-1", command("a-1", f"c{number}", kind, data)), None)
         await self.turns()

@@ -156,7 +156,7 @@ def test_releasing_partitions_does_not_wait_for_a_worker_that_stops() -> None:
 def test_a_cancelled_wait_for_an_outcome_does_not_keep_a_worker_from_stopping() -> None:
     async def end() -> None:
         waiting = Answers()
-        waiting.expect("account-1", "command-1").cancel()
+        waiting.expect("account-1", "command-1", 0).cancel()
         waiting.end()
 
     within_deadline(end)

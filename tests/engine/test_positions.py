@@ -32,7 +32,7 @@ def test_a_worker_that_reads_its_own_events_answers_with_those_it_writes(seed: i
         expected = {}
         for number in range(40):
             id_, kind, data = f"c{number}", "account.charge" if number else "account.open", {"amount_cents": 1}
-            expected[id_] = worker.engine.holdings.answers.expect("a-1", id_)
+            expected[id_] = worker.engine.holdings.answers.expect("a-1", id_, 0)
             broker.append(COMMANDS.name, (b"a-1", command("a-1", id_, kind, data if number else {})), None)
             await worker.engine.step()
         await worker.go_on()
@@ -51,7 +51,7 @@ def test_a_repeat_is_answered_with_the_position_of_the_events_too() -> None:
     broker = Broker(TOPICS, NEXT.partitions, random.Random(1), NEXT.group)
 
     async def ask(worker: Worker) -> int:
-        answer = worker.engine.holdings.answers.expect("a-1", "c1")
+        answer = worker.engine.holdings.answers.expect("a-1", "c1", 0)
         broker.append(COMMANDS.name, OPEN, None)
         await worker.go_on()
         return answer.result().positions[PLACE]

@@ -53,6 +53,7 @@ from shared.engine.take_over import TakeOver
 from shared.engine.versions import PositionsForgotten, TableChanged, VersionGuard
 from shared.group import internals
 from shared.group.app import LEASE_SHARE
+from shared.kafka.murmur2 import partition_of
 from shared.kafka.transactions import Record, RecordTooLarge, TransactionAborted, TransactionRefused
 from shared.parking import parking as parking_module
 from shared.runtime.clock import BrokersClock
@@ -336,7 +337,9 @@ class World:
             name, command_id = key.decode(), json.loads(value)["command_id"]
             for worker in self.workers:
                 if worker.engine is not None:
-                    self.answers.append((name, command_id, worker.engine.holdings.answers.expect(name, command_id)))
+                    answers = worker.engine.holdings.answers
+                    expected = answers.expect(name, command_id, partition_of(key, PARTITIONS))
+                    self.answers.append((name, command_id, expected))
             poison = self.chance.choice(POISONS) if self.chance.random() < POISONED else lambda good: good
             state = self.chance.choice([None, None, "committed", "aborted"])
             if self.chance.random() < LEFT_OPEN:
@@ -593,7 +596,7 @@ class World:
                 yield f"{len(copies)} copies of {len(events)} events in partition {partition}"
         yield from self._wrong_timers()
         for name, command_id, answer in self.answers:
-            if answer.done():
+            if answer.done() and answer.exception() is None:
                 outcome, id_ = answer.result().outcome, (name, command_id)
                 decided = [*truth.decided.get(id_, ()), *filter(None, [truth.failures.get(id_)])]
                 if (outcome.sequence, outcome.code) not in [(each.sequence, each.code) for each in decided]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,6 +17,7 @@ from fastapi import Depends, FastAPI
 
 from shared.dev.issuer import DevIssuer
 from shared.engine.processors import AggregateProcessor
+from shared.engine.wiring import processors_of
 from shared.http.api import create_api
 from shared.http.commands import CommandHeaders, command_headers
 from shared.kafka.producer import ProducerFailed, SendError, SendRefused, SendUncertain
@@ -24,10 +26,12 @@ from shared.runtime.positions import Place
 from shared.testing import node as node_module
 from shared.testing.node import MemoryNode
 from shared.topology.policy import Policy, Send
+from shared.topology.topics import Topic
 from tests.accounts.api import routes
 from tests.accounts.domain.commands import Charge
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.domain.events import AccountOpened
+from tests.accounts.service import SERVICE
 from tests.accounts.topology import ACCOUNTS, COMMANDS, EVENTS, TOPOLOGY
 from tests.unit.http.services import client_of, issuer_settings
 
@@ -41,6 +45,21 @@ async def test_when_a_command_happened_is_never_guessed(http: httpx.AsyncClient,
     (error,) = refused.json()["errors"]
     assert (refused.status_code, error["field"]) == (422, "header.occurred-at")
     assert not any(node.logs.values())
+
+
+class Undecided(MemoryNode):
+    """Takes commands, and decides none: their partition moves."""
+
+    async def append(self, topic: Topic, key: bytes, value: bytes, partition: int | None = None) -> tuple[int, int]:
+        asyncio.get_running_loop().call_later(0.1, self._waiting.decide_only, {self.partition(key) + 1})
+        return self.partition(key), 0
+
+
+async def test_whose_partition_moves_is_told_that_it_is_not_decided_here() -> None:
+    """At once: the next owner decides, and nothing would come until the caller waits no more."""
+    async with client_of(create_api(Undecided(TOPOLOGY, processors_of(SERVICE)), routes)) as http, asyncio.timeout(25):
+        answer = await http.post("/accounts/ann", headers={"Prefer": "wait=30"})
+    assert (answer.status_code, answer.json()["sequence"]) == (202, None)
 
 
 async def test_what_happens_in_the_future_has_not_happened(http: httpx.AsyncClient, node: MemoryNode) -> None:
