@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from shared.kafka.access import GROUP_ERRORS, client_config
 from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, BrokersUnavailable, explained
 from shared.runtime.positions import Place
 
+_AT_ONCE = 16  # partitions of a small topic
 _RECORDS_A_CHUNK = 2_000
 _WAIT_S = 0.05  # for a full chunk; the last one always takes this long
 _READER = {
@@ -90,11 +92,15 @@ def _messages(client: Mapping[str, Any], span: Span, deadline_s: float) -> Itera
 
 def read_all(brokers: Brokers, topic: str) -> Iterator[tuple[int, bytes | None, bytes | None]]:
     """(partition, key, value) of all records committed so far in a small topic, each partition in order."""
-    ends = brokers.settled_ends(topic)
-    for partition, start in brokers.starts(topic).items():
-        span = Span(Place(topic, partition), start, ends[partition])
-        for chunk in read(client_config(brokers.bootstrap), span) if start < span.end else ():
-            yield from zip(repeat(partition), chunk.keys, chunk.values)
+    ends, starts = brokers.settled_ends(topic), brokers.starts(topic)
+    spans = [
+        Span(Place(topic, number), start, ends[number]) for number, start in starts.items() if start < ends[number]
+    ]
+    config = client_config(brokers.bootstrap)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # each waits for a moment behind its last record
+        for span, chunks in zip(spans, pool.map(lambda span: [*read(config, span)], spans), strict=True):
+            for chunk in chunks:
+                yield from zip(repeat(span.place.number), chunk.keys, chunk.values)
 
 
 def _fresh(messages: Sequence[Any], position: int) -> Iterator[Any]:
