@@ -368,6 +368,7 @@ class Engine(Service):
         failpoints.reached("in_turn")
         if await self._settle():
             failpoints.reached("after_turn")
+            self.holdings.answers.decide_only({*range(self.holdings.topology.partitions)} - {*given})
             self._suspend()
         return True
 
