@@ -83,7 +83,7 @@ def file(tmp_path: Path) -> Path:
         (b"sales.csv".ljust(257, b"\0") + b"ustar", ": an archive of tar; fix: unpack it"),
         (gzip.compress(b"sales.csv".ljust(257, b"\0") + b"ustar", mtime=0), ": an archive of tar; fix: unpack it"),
         (gzip.compress(b"PAR1 and more", mtime=0), ": Parquet, packed by gzip; fix: unpack it"),
-        (gzip.compress(gzip.compress(b"who\nann\n"), mtime=0), ": gzip, packed by gzip; fix: unpack it"),
+        (gzip.compress(gzip.compress(b"who\nann\n", mtime=0), mtime=0), ": gzip, packed by gzip; fix: unpack it"),
         (b'{"who": "ann"}\n{"who": "bob"}\n', ": JSON; fix: write it as CSV with a header, or as Parquet"),
         (b'{"who": "ann", "cents": 1}\n', ": JSON"),
         (b'\xef\xbb\xbf[\n{"who": "ann"}\n]\n', ": JSON"),
