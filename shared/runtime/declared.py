@@ -34,7 +34,7 @@ def declared(package: str, module: str, name: str) -> Any:
 
 
 def _place(error: Exception, package: str) -> str | None:
-    """Of the last line of the package's that led to it, such as `…/services/orders/topology.py:12`."""
+    """Of the last line of the package's that led to it, such as `…/topology.py:12`."""
     places = [f"{frame.filename}:{frame.lineno}" for frame in extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
         places.append(f"{error.filename}:{error.lineno}")
