@@ -78,6 +78,16 @@ def pytest_unconfigure() -> None:
     logging.getLogger().handlers.clear()  # libraries that log at exit would fail on the closed capture stream
 
 
+@pytest.fixture(autouse=True)
+def _logs_end_with_a_test() -> Iterator[None]:
+    """A command that runs in this process sends logs to the stderr that it was given, which is closed behind it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
