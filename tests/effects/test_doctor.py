@@ -46,6 +46,7 @@ def typed(command: str) -> None:
     assert done.exception is None, done.output
 
 
+@pytest.mark.long  # in short, the cures of tests/doctor
 def test_effects_that_do_not_go_on_are_told_with_what_mends_that(errands: str, stack: Stack) -> None:
     patient = Patient(stack.settings, [TOPOLOGY], {TOPOLOGY.service: [errands]})
     repeats = AttemptErrand(attempt=1, repeats=True)

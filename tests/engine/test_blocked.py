@@ -39,6 +39,7 @@ def watching(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.mark.long  # in short, how it is found, in tests/unit/doctor/test_look
 def test_an_open_transaction_of_a_neighbour_is_told_and_ends_nothing(watching: Stack) -> None:
     _is_told_and_ends_nothing(watching, LONG_S)
     assert watching.workers[0].log.read_text().count("records are held back") == 1

@@ -87,6 +87,7 @@ def shop(root: Path, seed: int) -> Iterator[Stack]:
             yield stack
 
 
+@pytest.mark.long  # in short, the workers of one service, in test_workers; without a kill, tests/demo
 def test_the_shop_is_killed_and_frozen(shop: Stack, seed: int) -> None:
     """In each service a worker is killed at some step of a flush; then one is frozen, then all of one service."""
     print(f"FAULTS_SEED={seed}; logs: {shop.logs}")  # noqa: T201

@@ -49,6 +49,7 @@ NEXT_NIGHT = """line,customer,opened,charged,cents
 """
 
 
+@pytest.mark.long  # in short, its ids and its mapping, below
 def test_each_row_is_decided_once_while_workers_run(
     stack: Stack, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pipelines import consistency, results
@@ -37,6 +38,7 @@ def test_a_record_may_be_as_large_as_its_topic_allows(spark: Any, bootstrap: str
     assert [record.value for record in read_records(bootstrap, large.topic)] == [value]
 
 
+@pytest.mark.long  # in short, how they are written, above
 def test_results_are_served_by_a_table(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     settings = Settings(bootstrap=bootstrap, data_dir=tmp_path / "stores", log_format="json")
     provision([results.TOPOLOGY, inventory.TOPOLOGY, orders.TOPOLOGY, sales.TOPOLOGY], settings)

@@ -40,6 +40,7 @@ def test_the_tutorial_runs_up_once() -> None:
     assert [step.name for step in steps(PAGE) if step.kind == "command"].count(UP) == 1
 
 
+@pytest.mark.long  # in short, its commands, in test_new_service
 @pytest.mark.slow
 @pytest.mark.broker
 @pytest.mark.timeout(1200)
