@@ -18,6 +18,7 @@ from typing import NamedTuple
 from pydantic_core import to_json
 
 from shared.domain.errors import OnefoldError
+from shared.kafka.brokers import Bounds
 from shared.kafka.reader import ReadRecord
 from shared.kafka.search import LogSearch
 from shared.kafka.spans import Span
@@ -102,7 +103,7 @@ class _Search:
         bounds = log.bounds(self._topics)
         self._absent = self._topics - {place.topic for place in bounds}
         self._starts: Offsets = {place: found.start for place, found in bounds.items()}
-        self._ends: Offsets = {place: found.stable for place, found in bounds.items()}
+        self._ends = _ends(bounds)
         self._left = sum(self._ends.values()) - sum(self._starts.values())
         self._found: dict[tuple[Place, int], Told] = {}
         self._letters: dict[tuple[Place, int], tuple[Letter, int]] = {}
@@ -178,6 +179,11 @@ class _Search:
         self._keep(correlation_id, low, high)
         # what follows comes first: where causes can't be read, it is all there is
         high, until_ms = self._look_on(seed, correlation_id, high, until_ms)
+        if self._repeats_from() < math.inf and not _between(high, self._ends):
+            # its effect may have been in a transaction that ends at this moment: brokers answer before it can be read
+            self._ends = {**high, **_ends(self._log.bounds(self._topics - self._absent))}
+            self._keep(correlation_id, high, self._ends)
+            high = self._ends
         while _between(self._starts, low) and (self._lacks_causes() or seed.at - back_ms > self._repeats_from()):
             back_ms *= WIDER
             lower = self._at(seed.at - back_ms, low)
@@ -288,6 +294,10 @@ def _as_written(text: str) -> Sequence[bytes]:
     """`text` in a record, and in a dead letter, which has the record as text, or a part of it without `text`."""
     written = to_json(text)[1:-1]
     return list(dict.fromkeys([written, json.dumps(written.decode())[1:-1].encode(), b'"of_bytes": ']))
+
+
+def _ends(bounds: Mapping[Place, Bounds]) -> Offsets:
+    return {place: found.stable for place, found in bounds.items()}
 
 
 def _between(lower: Offsets, upper: Offsets) -> bool:

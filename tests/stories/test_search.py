@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import count
 from typing import Protocol
 
 import pytest
@@ -23,6 +24,7 @@ from tests.stories.test_tree import buried, command, event, record
 
 A = Topology("a", (Topic("a.commands.v1"), Topic("a.events.v1"), Topic("a.timers.v1")))
 B = Topology("b", (Topic("b.commands.v1"), Topic("b.events.v1")))
+EVENTS = Place("a.events.v1", 0)
 HOUR_MS = 3_600_000
 NOW_MS = 1_000 * HOUR_MS
 
@@ -115,6 +117,25 @@ def test_a_command_that_led_to_nothing_is_whole_once_no_first_one_was_found(stor
     other = [record("b.events.v1", at, at * HOUR_MS, type="x", event_id="x", correlation_id="x") for at in range(999)]
     found = story(*other, command("a.commands.v1", 0, "c1", at=NOW_MS - HOUR_MS))
     assert ids(found) == [(0, "c1")]
+    assert found.whole
+    assert found.records_read < 100
+
+
+def test_an_effect_that_is_committed_during_the_search_is_found_and_not_sought_earlier(
+    story: Telling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = count()
+    whole = Log.bounds
+
+    def bounds(self: Log, topics: Set[str]) -> Mapping[Place, Bounds]:
+        found = whole(self, topics)
+        return {**found, EVENTS: Bounds(0, 0, 0)} if next(asked) == 0 else found
+
+    monkeypatch.setattr(Log, "bounds", bounds)
+    other = [record("b.events.v1", at, NOW_MS - 9 * HOUR_MS) for at in range(100)]
+    answered = command("a.commands.v1", 0, "c1", at=NOW_MS - 20)
+    found = story(*other, answered, event("a.events.v1", 0, "e1", "c1", at=NOW_MS - 10))
+    assert ids(found) == [(0, "c1"), (1, "e1")]
     assert found.whole
     assert found.records_read < 100
 
