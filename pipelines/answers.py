@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from pipelines.catalog import Version
 from shared.domain.errors import OnefoldError
 from shared.domain.personal import SEALED
-from shared.runtime.loopback import DIRECT
+from shared.runtime.clients import DIRECT, trusted
 from shared.runtime.settings import TOKEN_VARIABLE, operators_token
 
 _AT_ONCE = 16
@@ -86,7 +86,7 @@ async def worker_at(url: str, table: str, path: str | None) -> AsyncIterator[Wor
     url, token = url.rstrip("/"), operators_token()
     try:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        client = httpx.AsyncClient(mounts=DIRECT, timeout=_TIMEOUT_S, headers=headers)
+        client = httpx.AsyncClient(mounts=DIRECT, verify=trusted(), timeout=_TIMEOUT_S, headers=headers)
     except ValueError as error:  # a token that no header can hold
         raise ServiceUnavailable(f"{TOKEN_VARIABLE} is no token: {error}") from None
     async with client:

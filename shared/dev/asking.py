@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import httpx
 
 from shared.dev.stages import StageFailed
-from shared.runtime.loopback import DIRECT
+from shared.runtime.clients import DIRECT, trusted
 from shared.runtime.settings import TOKEN_VARIABLE, operators_token
 
 _TIMEOUT_S = 30.0
@@ -31,7 +31,7 @@ def ask(url: str, method: str = "GET", body: Mapping[str, Any] | None = None) ->
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     give_up = time.monotonic() + _PATIENCE_S
     try:
-        with httpx.Client(mounts=DIRECT, timeout=_TIMEOUT_S) as http:
+        with httpx.Client(mounts=DIRECT, verify=trusted(), timeout=_TIMEOUT_S) as http:
             while (answer := http.request(method, url, json=body, headers=headers)).status_code == _TOO_MANY:
                 wait_s = float(answer.headers.get("Retry-After", 1))
                 if time.monotonic() + wait_s > give_up:

@@ -21,6 +21,7 @@ import httpx
 from shared.dev.stages import StageFailed
 from shared.runtime.checkout import CHECKOUT
 from shared.runtime.child import Child
+from shared.runtime.clients import trusted
 from shared.runtime.settings import PREFIX, Settings
 
 READY_DEADLINE_S = 180.0  # of all of a stack at once, on a busy machine; a dead one is told at once
@@ -196,7 +197,8 @@ def _entries(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 def is_ready(url: str) -> bool:
     """Whether the worker at `url` has its partitions, and all of their rows."""
     with suppress(httpx.HTTPError):
-        return httpx.get(f"{url}/readyz", timeout=1.0, trust_env=False).status_code == httpx.codes.OK
+        answer = httpx.get(f"{url}/readyz", timeout=1.0, trust_env=False, verify=trusted())
+        return answer.status_code == httpx.codes.OK
     return False
 
 

@@ -14,7 +14,7 @@ import httpx
 from pydantic import SecretStr
 
 from shared.effects.target import CallFailed, Content, Target, key_of
-from shared.runtime.loopback import DIRECT
+from shared.runtime.clients import DIRECT, trusted
 
 _AMBIGUOUS = (500, 502, 504)  # it, or a gateway, has failed amid the work
 _PREFIX = "whsec_"
@@ -43,7 +43,7 @@ class Webhook(Target):
     def _http(self) -> httpx.AsyncClient:
         kept = None if self.repeats else 0  # on one that the receiver has just closed, a call ends without an answer
         limits = httpx.Limits(max_keepalive_connections=kept)
-        return httpx.AsyncClient(timeout=self.timeout_s, mounts=DIRECT, limits=limits)
+        return httpx.AsyncClient(timeout=self.timeout_s, mounts=DIRECT, verify=trusted(), limits=limits)
 
     async def send(self, effect_id: str, content: Content) -> None:
         id_, at_s = key_of(effect_id), int(time.time())

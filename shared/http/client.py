@@ -25,7 +25,7 @@ import httpx
 from pydantic import BaseModel
 
 from shared.domain.errors import OnefoldError
-from shared.runtime.loopback import DIRECT
+from shared.runtime.clients import DIRECT, trusted
 from shared.runtime.positions import Place, format_positions, parse_positions
 
 M = TypeVar("M", bound=BaseModel)
@@ -285,7 +285,7 @@ class Client(_Calls):
     ) -> None:
         super().__init__(deadline_s)
         self._workers = _Workers(urls, token)
-        self._http = http or httpx.Client(mounts=DIRECT)
+        self._http = http or httpx.Client(mounts=DIRECT, verify=trusted())
 
     def send(
         self,
@@ -370,7 +370,7 @@ class AsyncClient(_Calls):
     ) -> None:
         super().__init__(deadline_s)
         self._workers = _Workers(urls, token)
-        self._http = http or httpx.AsyncClient(mounts=DIRECT)
+        self._http = http or httpx.AsyncClient(mounts=DIRECT, verify=trusted())
 
     async def send(
         self,
