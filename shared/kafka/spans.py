@@ -18,6 +18,7 @@ from shared.runtime.positions import Place
 
 _AT_ONCE = 16  # partitions of a small topic
 _RECORDS_A_CHUNK = 2_000
+_FEW = 1_000
 _WAIT_S = 0.05  # for a full chunk; the last one always takes this long
 _READER = {
     "group.id": "nobody",  # required, but never joined
@@ -101,6 +102,15 @@ def read_all(brokers: Brokers, topic: str) -> Iterator[tuple[int, bytes | None, 
         for span, chunks in zip(spans, pool.map(lambda span: [*read(config, span)], spans), strict=True):
             for chunk in chunks:
                 yield from zip(repeat(span.place.number), chunk.keys, chunk.values)
+
+
+def unread(brokers: Brokers, place: Place, position: int, end: int) -> int:
+    """How many records lie there, without markers of transactions. Where there are many, the span of their offsets."""
+    if end - position > _FEW:
+        return end - position
+    start = max(position, brokers.starts(place.topic)[place.number])
+    chunks = read(client_config(brokers.bootstrap), Span(place, start, end)) if start < end else ()
+    return sum(len(chunk.offsets) for chunk in chunks)
 
 
 def _fresh(messages: Sequence[Any], position: int) -> Iterator[Any]:

@@ -110,7 +110,7 @@ class Reprocessing:
     def plan(self, topology: Topology, replay: Replay) -> Plan:
         """The steps of `replay` as things are now; changes nothing. Raises HistoryIsCut."""
         group, changelogs = topology.group, tuple(topology.changelog(table).name for table in replay.tables)
-        noted = self._noted(topology, replay)
+        noted = noted_starts(self._brokers, topology, replay)
         again = self._starts(replay.again, noted)
         rewound = self._starts(replay.sources, noted, may_be_cut={topic.name for topic in replay.skipped})
         skipped = self._each(replay.skipped, self._brokers.settled_ends)
@@ -130,8 +130,10 @@ class Reprocessing:
             ended=tuple(_ended(topology, replay)),
             parking=topology.parking.name,
             notes=tuple(_notes(replay, rewound | skipped)),
-            begins=tuple(_begins(topology, replay, before, begins, copying=False)),
-            copying=tuple(_begins(topology, replay, before, begins, copying=True)) if replay.makers else (),
+            begins=tuple(begin_where_it_stands(topology, replay, before, begins, copying=False)),
+            copying=tuple(begin_where_it_stands(topology, replay, before, begins, copying=True))
+            if replay.makers
+            else (),
         )
 
     def carry_out(self, plan: Plan) -> None:
@@ -182,16 +184,6 @@ class Reprocessing:
                 )
         return {place: max(start, noted.get(place, 0)) for place, start in starts.items()}
 
-    def _noted(self, topology: Topology, replay: Replay) -> dict[Place, int]:
-        """Where the latest copies begin, after an earlier reprocessing: the copies before them no longer count."""
-        sources = {table.name: table.source.name for table in replay.tables}
-        return {
-            Place(source, partition_of_id(request.id)): request.offset
-            for request in operator_requests(self._brokers, topology)
-            if request.action == "reprocess" and request.offset is not None
-            if (source := sources.get(processor_of_id(request.id))) is not None and is_noted_in(request.id, source)
-        }
-
     def _each(self, topics: Iterable[Topic], positions: Callable[[str], Positions]) -> dict[Place, int]:
         return by_place({topic.name: positions(topic.name) for topic in topics})
 
@@ -229,6 +221,17 @@ class Reprocessing:
             time.sleep(_PAUSE_S)
 
 
+def noted_starts(brokers: Brokers, topology: Topology, replay: Replay) -> dict[Place, int]:
+    """Where the latest copies begin, after an earlier reprocessing: the copies before them no longer count."""
+    sources = {table.name: table.source.name for table in replay.tables}
+    return {
+        Place(source, partition_of_id(request.id)): request.offset
+        for request in operator_requests(brokers, topology)
+        if request.action == "reprocess" and request.offset is not None
+        if (source := sources.get(processor_of_id(request.id))) is not None and is_noted_in(request.id, source)
+    }
+
+
 def _by_topic(positions: Mapping[Place, int]) -> dict[str, dict[int, int]]:
     by_topic: dict[str, dict[int, int]] = defaultdict(dict)
     for place, offset in positions.items():
@@ -236,7 +239,7 @@ def _by_topic(positions: Mapping[Place, int]) -> dict[str, dict[int, int]]:
     return by_topic
 
 
-def _begins(
+def begin_where_it_stands(
     topology: Topology, replay: Replay, before: Mapping[Place, int], noted: Mapping[int, Begins], *, copying: bool
 ) -> Iterator[Record]:
     """Rows that note where the group stands in what is read again, and that whoever acts on it begins there, or where

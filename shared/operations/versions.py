@@ -26,7 +26,7 @@ from shared.domain.errors import OnefoldError
 from shared.kafka.access import ANSWER_S, client_config
 from shared.kafka.brokers import Brokers, BrokersUnavailable, Positions, explained
 from shared.kafka.producer import producer_config
-from shared.kafka.spans import Span, read, read_all
+from shared.kafka.spans import Span, read, read_all, unread
 from shared.operations.provision import provision
 from shared.parking.parked import PARKED_CODEC, Parked, is_note
 from shared.runtime.positions import Place
@@ -374,7 +374,7 @@ class Versions:
             fix = f"`rebuild {name}`, with its workers stopped"
             raise self._refusal("its aggregates' rows end, which another version can't follow yet", fix)
 
-    def _parked(self, version: int) -> Mapping[str, Sequence[Parked]]:
+    def parked(self, version: int) -> Mapping[str, Sequence[Parked]]:
         """What waits for an operator, by processor."""
         latest = {(number, key): value for number, key, value in read_all(self._brokers, self._parked_of(version))}
         found = defaultdict[str, list[Parked]](list)
@@ -389,14 +389,14 @@ class Versions:
     def _refuse_parked(self, version: int, active: int) -> None:
         """What waits for an operator can't be followed, nor given to another version."""
         for each in (version, active) if self.acts else ():
-            for processor, parked in self._parked(each).items():
+            for processor, parked in self.parked(each).items():
                 if processor not in self._views:
                     fix = f"`dead-letters` of {self.of(each).group}: correct, retry or discard what is parked"
                     raise self._refusal(f"version {each} could not handle {_unhandled(processor, parked)}", fix)
 
     def _lacks(self, version: int) -> Iterator[Step]:
         """What its views can't show."""
-        for processor, parked in self._parked(version).items():
+        for processor, parked in self.parked(version).items():
             if processor in self._views:
                 lacks = f"{processor} of version {version} goes without what it could not read, until it is retried: "
                 yield Step(lacks + _unhandled(processor, parked), lambda: None)
@@ -446,22 +446,14 @@ class Versions:
 
     def _unread(self, version: int, until: Mapping[str, Positions]) -> int:
         """How many records it has to read up to `until`; markers of transactions are none, nor what it has decided."""
-        positions, viewed, unread = self._brokers.positions(self.of(version).group), self._viewed(), 0
+        positions, viewed, count = self._brokers.positions(self.of(version).group), self._viewed(), 0
         roles = positions.get(self.topology.routes.name, {})
         for topic, ends in until.items():
             for number, end in ends.items():
                 start = positions.get(topic, {}).get(number, 0)
                 if end > start and (topic in viewed or not Role.of(roles.get(number)).acts):
-                    unread += self._records(Place(topic, number), start, end)
-        return unread
-
-    def _records(self, place: Place, start: int, end: int) -> int:
-        """Counted where they are few; else the span of their offsets."""
-        if end - start > 1_000:
-            return end - start
-        first = max(start, self._brokers.starts(place.topic)[place.number])
-        spans = read(client_config(self._brokers.bootstrap), Span(place, first, end)) if first < end else ()
-        return sum(len(chunk.offsets) for chunk in spans)
+                    count += unread(self._brokers, Place(topic, number), start, end)
+        return count
 
     def _positions(self, version: int) -> Mapping[str, Positions]:
         """In the sources of its views."""

@@ -17,7 +17,7 @@ from shared.domain.row import Row
 from shared.engine import batch, pace
 from shared.engine.processors import AggregateProcessor, PolicyProcessor, Processor, ProjectionProcessor, RekeyProcessor
 from shared.engine.wiring import wired
-from shared.operations.reprocess import _begins
+from shared.operations.reprocess import begin_where_it_stands
 from shared.parking.parked import BEGINS_ID, PARKED_CODEC, note_of, noted_in
 from shared.runtime.positions import Place
 from shared.testing.scenario import happened
@@ -125,7 +125,7 @@ def read_again(broker: Broker, replay: Replay, *, copying: bool = False) -> None
         for number in (0, 1)
         if (row := broker.latest(Place(changelog, number)).get(BEGINS_ID.encode()))
     }
-    for record in _begins(WITH_LATE, replay, dict(broker.committed), noted, copying=copying):
+    for record in begin_where_it_stands(WITH_LATE, replay, dict(broker.committed), noted, copying=copying):
         broker.slots[Place(record.topic, record.partition)].append(Slot(record.key, record.value, None))
     broker.committed |= {Place(EVENTS.name, 0): 0, Place(EVENTS.name, 1): 0}
 
