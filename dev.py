@@ -59,6 +59,8 @@ python3 dev.py VERB [ARGUMENTS]
            what the services could not handle
   reprocess SERVICE/TABLE
            a view, computed again from its first event
+  repartition --partitions N
+           more partitions for all topics, while all services stand still; --dry-run
   kubernetes DIR
            a Kustomize base, made from the topologies: workers, services, probes, budgets, jobs, scaling by lag
   mirror BROKERS

@@ -30,6 +30,7 @@ from shared.dev.formats import Format, shown_as
 from shared.dev.importing import fill, send_next
 from shared.dev.issuer import DevIssuer
 from shared.dev.rename import MEANS, rename
+from shared.dev.repartition import repartition
 from shared.dev.reprocess import reprocess
 from shared.dev.sinks import sink_cli
 from shared.dev.stages import StageFailed, check_known, stage
@@ -643,6 +644,16 @@ def reprocess_(
     """Compute a view again from its first event, while no worker of its service runs. Nothing is sent again."""
     _join_up()
     reprocess(view, load_settings(), dry_run, copies)
+
+
+@cli.command("repartition")
+def repartition_(
+    partitions: Annotated[int, typer.Option(min=1, help="Of each topic of all services: more than there are.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+) -> None:
+    """Give all topics more partitions, while no worker of any service runs: all records are copied, twice."""
+    _join_up()
+    repartition(load_services(), load_settings(), partitions, dry_run)
 
 
 @cli.command("settings")

@@ -68,8 +68,16 @@ def key_of(aggregate_id: str, number: int) -> bytes:
     return f"{aggregate_id} {number}".encode()
 
 
+_ENDED = b" ended"
+
+
 def ended_key(aggregate_id: str) -> bytes:
-    return f"{aggregate_id} ended".encode()
+    return aggregate_id.encode() + _ENDED
+
+
+def id_of_ended(key: bytes) -> bytes | None:
+    """The aggregate id in a key that `ended_key` made; None for that of another entry."""
+    return key.removesuffix(_ENDED) if key.endswith(_ENDED) else None
 
 
 def ended(row: Row[S]) -> Row[HistoryEntry[S]]:

@@ -43,6 +43,11 @@ def key_of(aggregate_id: str, command_id: str) -> bytes:
     return f"{aggregate_id}{_SEPARATOR}{command_id}".encode()
 
 
+def aggregate_of(key: bytes) -> bytes:
+    """The aggregate id in a key of this table."""
+    return key.partition(_SEPARATOR.encode())[0]
+
+
 def row_of(outcome: Outcome, at: int, offset: int) -> Decided:
     """The row that keeps the outcome. at, offset: of the record that was decided."""
     return Decided(outcome.sequence, outcome.fingerprint, at, offset, outcome.code, outcome.detail)

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     ClusterMetadata,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewTopic,
     ResourceType,
     TopicMetadata,
@@ -121,6 +122,11 @@ class Difference:
         match self.setting:
             case "topic":
                 return "run `provision`"
+            case "partitions" if int(self.declared) > int(self.found):
+                return (
+                    f"`repartition --partitions {self.declared}`, for which all services stand still, or declare "
+                    f"{self.found} again"
+                )
             case "partitions":
                 return (
                     f"if the declaration was changed, declare {self.found} again, because keys must stay in their "
@@ -286,6 +292,16 @@ def _settled_differences(topics: _Topics, declared: Mapping[str, TopicSpec], dea
         time.sleep(_RETRY_PAUSE_S)
 
 
+def create_topics(specs: Mapping[str, TopicSpec], bootstrap: str) -> list[str]:
+    """Creates those that are missing; returns their names. Raises ProvisionError."""
+    return _Topics(bootstrap).create(specs, time.monotonic() + _PROVISION_DEADLINE_S)
+
+
+def own_settings(names: Iterable[str], bootstrap: str) -> dict[str, dict[str, str]]:
+    """What is set for each of these topics itself, declared or not. Raises ProvisionError."""
+    return _Topics(bootstrap).own_settings(sorted(names))
+
+
 def set_config(admin: AdminClient, topic: str, setting: str, value: str) -> None:
     """Changes one setting of a topic, by Kafka's name, and no other. Raises KafkaException."""
     entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
@@ -345,8 +361,23 @@ class _Topics:
                 raise ProvisionError(f"{each}; it was not changed: {failure.args[0].str()}") from failure
             log.info("set as declared", topic=each.topic, setting=each.setting, was=each.found, now=each.declared)
 
+    def own_settings(self, names: list[str]) -> dict[str, dict[str, str]]:
+        """Without those that it has from its brokers."""
+        return {
+            name: {
+                setting: str(entry.value)
+                for setting, entry in config.items()
+                if ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+            }
+            for name, config in self._described(names).items()
+        }
+
     def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
         """The effective settings of each topic; a topic that the broker does not know yet is left out."""
+        found = self._described(names)
+        return {name: {each: str(entry.value) for each, entry in config.items()} for name, config in found.items()}
+
+    def _described(self, names: list[str]) -> dict[str, dict[str, ConfigEntry]]:
         if not names:
             return {}
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -372,9 +403,9 @@ def _creation(name: str, answer: Future[None], deadline: float) -> Literal["crea
     return "created"
 
 
-def _config(name: str, answer: Future[dict[str, ConfigEntry]]) -> dict[str, str] | None:
+def _config(name: str, answer: Future[dict[str, ConfigEntry]]) -> dict[str, ConfigEntry] | None:
     try:
-        return {setting: str(entry.value) for setting, entry in answer.result().items()}
+        return answer.result()
     except KafkaException as failure:
         error = failure.args[0]
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:

@@ -73,6 +73,17 @@ def replay_of(topology: Topology, readers: Iterable[Replayable], table: str | No
     return _of_copies(topology, readers, found) if copies else _of_one(topology, readers, found)
 
 
+def refill_of(readers: Iterable[Replayable]) -> Replay:
+    """The replay of all views and the history index, whose rows are gone: what copies or acts on their sources goes on
+    where it stands.
+    """
+    readers = tuple(readers)
+    folding = [reader for reader in readers if reader.table is not None and reader.repeatable]
+    sources = tuple(dict.fromkeys(reader.source for reader in folding))
+    tables = tuple(reader.table for reader in folding if reader.table is not None)
+    return Replay(tables, sources, sources, passing=_passing(readers, sources))
+
+
 def _found(topology: Topology, readers: Sequence[Replayable], name: str) -> Table:
     views = _views(topology, readers)
     found = {table.name: table for table in topology.tables}.get(name)

@@ -195,7 +195,7 @@ class Topology:
     topics             its own topics, but those that every service has: dead letters, operators' requests, changelogs.
     tables             its tables, each fed by an own topic or a neighbour's.
     partitions         the number, 1 to 500, of the partitions of all its topics and of all that its workers handle, so
-                       that one worker owns everything of a key. It never changes, because keys would move.
+                       that one worker owns everything of a key. It grows by `repartition` alone, because keys move.
     version            counts from 1 how the tables are computed. A new version has its own changelogs and positions,
                        which `rebuild` fills from history; those of the old version stay as they are.
     history            the topic of the aggregate's own events, if its workers answer requests about its past, too, or

@@ -119,6 +119,12 @@ def test_no_fix_moves_keys_to_other_partitions() -> None:
     )
 
 
+def test_more_partitions_than_there_are_name_the_command_that_moves_keys() -> None:
+    assert Difference("a", "partitions", "12", "8").fix == (
+        "`repartition --partitions 12`, for which all services stand still, or declare 8 again"
+    )
+
+
 @pytest.mark.parametrize("missing", [0, 1])
 def test_topics_exits_with_1_when_one_is_not_as_declared(monkeypatch: pytest.MonkeyPatch, missing: int) -> None:
     monkeypatch.setattr(cli, "load_topologies", lambda: [TOPOLOGY])

@@ -1,0 +1,212 @@
+"""What `repartition` refuses, with what has to be done first, and what it keeps of each record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from shared.dev.repartition import repartition
+from shared.domain import Event
+from shared.domain.errors import OnefoldError
+from shared.domain.row import Row
+from shared.kafka.access import client_config
+from shared.kafka.brokers import Brokers
+from shared.kafka.murmur2 import partition_of
+from shared.kafka.producer import producer_config
+from shared.kafka.spans import Span, WholeRecord, read_whole
+from shared.operations.provision import own_settings, provision
+from shared.operations.repartition import Repartition
+from shared.parking.parked import PARKED_CODEC, Parked
+from shared.parking.requests import noted_begins
+from shared.runtime.positions import Place
+from shared.runtime.settings import Settings
+from shared.topology import Projection, Rekey, Service, Table, Timer, Topic, Topology
+from shared.topology.topics import PARTITIONS_MAX
+
+OLD, NEW = 2, 5
+_NUMBERS = count()
+
+
+class Seen(Event):
+    TYPE = "bird.seen"
+
+
+class Sightings:
+    """A service whose events are copied to all partitions, and of which it has views. Its workers don't run: where they
+    would stand is said by `stands`."""
+
+    def __init__(self, bootstrap: str) -> None:
+        name = f"sightings-{next(_NUMBERS)}"
+        self.settings = Settings(bootstrap=bootstrap)
+        self.events, self.names, self.timers = (Topic(f"{name}.{kind}.v1") for kind in ("events", "names", "timers"))
+        alarms = Topic(f"{name}.alarms.v1")
+        birds, names = Table("birds", source=self.events), Table.reference("names", self.names)
+        views = [
+            Projection(table, lambda view, _event, _key: view, initial=0, events=(Seen,), state=int)
+            for table in (birds, names)
+        ]
+        self.service = Service(
+            Topology(name, (self.events, self.names, self.timers, alarms), (birds, names), partitions=OLD),
+            timers=[Timer(source=self.timers, target=alarms, delay_s=60)],
+            rekeys=[Rekey(everywhere=[self.names], source=self.events, events=(Seen,))],
+            projections=views,
+        )
+        self.brokers = Brokers(bootstrap)
+        provision([self.service.topology], self.settings)
+        self._producer = Producer(producer_config(bootstrap))
+        self.stands()
+
+    def write(self, topic: Topic, key: bytes, value: bytes | None, number: int) -> None:
+        self._producer.produce(topic.name, value, key, number, headers=[("for", key)])
+
+    def stands(self) -> None:
+        """All that was written by now is handled."""
+        assert self._producer.flush(30) == 0
+        read = {topic.name: self.brokers.settled_ends(topic.name) for topic in (self.events, self.names)}
+        self.brokers.commit(self.service.topology.group, read)
+
+    def to(self, partitions: int, *, dry_run: bool = False) -> None:
+        assert self._producer.flush(30) == 0
+        repartition([self.service], self.settings, partitions, dry_run)
+
+    def records(self, topic: Topic) -> list[list[WholeRecord]]:
+        """By partition."""
+        client, ends = client_config(self.settings.bootstrap), self.brokers.settled_ends(topic.name)
+        return [
+            [*read_whole(client, Span(Place(topic.name, number), 0, end))] if end else []
+            for number, end in sorted(ends.items())
+        ]
+
+
+@pytest.fixture
+def sightings(bootstrap: str) -> Sightings:
+    return Sightings(bootstrap)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "why"),
+    [
+        (OLD - 1, "1 is fewer than 2; fix: name a number above"),
+        (OLD, "all topics have 2 partitions; fix: nothing"),
+        (PARTITIONS_MAX + 1, "501 partitions are too many; fix: at most 500"),
+    ],
+)
+def test_a_number_that_is_none_is_refused(sightings: Sightings, partitions: int, why: str) -> None:
+    with pytest.raises(OnefoldError, match=why):
+        sightings.to(partitions)
+
+
+def test_a_record_that_nobody_has_handled_is_named(sightings: Sightings) -> None:
+    sightings.stands()
+    sightings.write(sightings.events, b"wren", b"1", 1)
+    name = sightings.service.topology.service
+    with pytest.raises(OnefoldError, match=f"{name} has 1 records of {sightings.events.name} still to handle; fix: st"):
+        sightings.to(NEW)
+
+
+def test_a_parked_record_is_named(sightings: Sightings) -> None:
+    topology, bird = sightings.service.topology, b"birds/1/wren"
+    parked = Parked(
+        processor="birds", topic=sightings.events.name, partition=1, offset=7, code="c", reason="r", attempts=1
+    )
+    sightings.write(topology.changelog(topology.parked), bird, PARKED_CODEC.encode(Row(1, parked, {}, 0)), 1)
+    with pytest.raises(OnefoldError, match=f"1 keys parked in birds, the first by {sightings.events.name}/1 at 7; fix"):
+        sightings.to(NEW)
+
+
+def test_a_view_whose_first_records_are_gone_is_not_emptied(sightings: Sightings) -> None:
+    sightings.write(sightings.events, b"wren", b"1", 1)
+    sightings.stands()
+    admin = AdminClient(client_config(sightings.settings.bootstrap))
+    for gone in admin.delete_records([TopicPartition(sightings.events.name, 1, 1)]).values():
+        gone.result()
+    with pytest.raises(OnefoldError, match=f"{sightings.events.name}/1 begins at offset 1"):
+        sightings.to(NEW)
+
+
+def test_a_topic_of_a_service_that_is_not_here_is_named(sightings: Sightings) -> None:
+    others = Topic("others.events.v1")
+    sightings.service = replace(
+        sightings.service,
+        rekeys=[*sightings.service.rekeys, Rekey({}, source=others, events=(Seen,))],
+    )
+    with pytest.raises(OnefoldError, match=f"reads {others.name}, which no service of this checkout declares"):
+        sightings.to(NEW)
+
+
+def test_each_record_is_where_its_key_belongs_as_it_was_and_in_the_order_of_time(sightings: Sightings) -> None:
+    topology, events = sightings.service.topology, sightings.events
+    birds = [f"bird-{number}".encode() for number in range(12)]
+    admin = AdminClient(client_config(sightings.settings.bootstrap))
+    for turn in range(3):
+        for bird in birds:
+            number = partition_of(bird, OLD)
+            sightings.write(events, bird, None if turn == 1 else b"%d" % turn, number)
+            for each in range(OLD):
+                sightings.write(sightings.names, bird, b"%d" % turn, each)
+    sightings.stands()
+    before = [each for some in sightings.records(events) for each in some]
+    settings = own_settings([events.name], sightings.settings.bootstrap)
+    sightings.to(NEW, dry_run=True)
+    assert sightings.brokers.partitions(events.name) == OLD
+    sightings.to(NEW)
+    after = sightings.records(events)
+    assert own_settings([events.name], sightings.settings.bootstrap) == settings
+    assert sorted(repr(each[1:]) for some in after for each in some) == sorted(repr(each[1:]) for each in before)
+    for number, records in enumerate(after):
+        assert {partition_of(each.key or b"", NEW) for each in records} <= {number}
+        assert [each.timestamp for each in records] == sorted(each.timestamp for each in records)
+        assert [each.offset for each in records] == [*range(len(records))]
+    for bird in birds:
+        values = [each.value for each in after[partition_of(bird, NEW)] if each.key == bird]
+        assert values == [b"0", None, b"2"]
+    copies = sightings.records(sightings.names)
+    assert [len(records) for records in copies] == [3 * len(birds)] * NEW, "each has all"
+    starts = dict.fromkeys(range(NEW), 0)
+    assert sightings.brokers.positions(topology.group) == {events.name: starts, sightings.names.name: starts}
+    begins = noted_begins(sightings.brokers, replace(topology, partitions=NEW))
+    assert {number: noted[events.name][f"rekey.{events.name}"] for number, noted in begins.items()} == {
+        number: len(records) for number, records in enumerate(after)
+    }
+    assert not [name for name in admin.list_topics(timeout=10).topics if name.endswith(".staged")]
+
+
+def test_a_timer_that_waits_goes_on_waiting_behind_those_that_were_passed_on(sightings: Sightings) -> None:
+    group, timers = sightings.service.topology.group, sightings.timers
+    birds = [f"bird-{number}".encode() for number in range(12)]
+    for value in (b"rung", b"waits"):
+        for bird in birds:
+            sightings.write(timers, bird, value, partition_of(bird, OLD))
+        if value == b"rung":
+            sightings.stands()
+            rung = sightings.brokers.settled_ends(timers.name)
+    sightings.brokers.commit(group, {timers.name: rung})
+    sightings.to(NEW)
+    positions = sightings.brokers.positions(group)[timers.name]
+    for number, records in enumerate(sightings.records(timers)):
+        rings, waits = records[: positions[number]], records[positions[number] :]
+        assert [each.value for each in (*rings, *waits)] == [b"rung"] * len(rings) + [b"waits"] * len(waits)
+        assert {each.key for each in rings} == {each.key for each in waits}
+
+
+def test_what_is_written_behind_the_copies_of_one_that_was_killed_is_not_lost(
+    sightings: Sightings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sightings.write(sightings.events, b"wren", b"1", partition_of(b"wren", OLD))
+    sightings.stands()
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Repartition, "_replace", dies)
+        with pytest.raises(KeyboardInterrupt):
+            sightings.to(NEW)
+    sightings.write(sightings.events, b"wren", b"2", partition_of(b"wren", OLD))
+    with pytest.raises(OnefoldError, match=f"{sightings.events.name} was written after it was copied"):
+        sightings.to(NEW)
+    assert sightings.brokers.partitions(sightings.events.name) == OLD
