@@ -43,7 +43,8 @@ RUN XDG_CACHE_HOME=/opt/cache JAVA_HOME=/opt/java \
     && chmod a+r /opt/jars/*
 
 FROM base AS spark
-RUN useradd --uid 10001 --no-create-home --home-dir /tmp onefold
+RUN useradd --uid 10001 --no-create-home --home-dir /tmp onefold \
+    && install --directory --owner=onefold --group=onefold /var/lib/onefold/spark
 COPY --from=spark-packages /opt /opt
 COPY --chmod=755 deploy/spark-defaults.conf pipelines/log4j2.properties /opt/spark/
 COPY shared shared

@@ -65,6 +65,18 @@ def test_starting_any_spark_container_builds_the_spark_image_exactly_once() -> N
     assert [name for name in spark if builder not in with_needs(name)] == []
 
 
+def test_spark_sorts_on_a_disk_and_its_commands_start_in_a_folder_that_executors_share() -> None:
+    declared = yaml.safe_load(COMPOSE.read_text())
+    of_spark = [each for each in declared["services"].values() if each["image"].endswith("-spark")]
+    ((named, folder),) = {tuple(volume.split(":")) for each in of_spark for volume in each["volumes"]}
+    assert named in declared["volumes"]
+    for each in of_spark:
+        assert each["working_dir"] == folder
+        assert Path(each["environment"]["SPARK_LOCAL_DIRS"]).is_relative_to(folder)
+        assert [place for place in each["tmpfs"] if Path(folder).is_relative_to(place.partition(":")[0])] == []
+    assert f"install --directory --owner=onefold --group=onefold {folder}\n" in (ROOT / "Dockerfile").read_text()
+
+
 @pytest.mark.parametrize("stage", ["spark-packages", "mirror-packages"])
 def test_a_stage_that_fetches_jars_has_every_module_that_it_imports(stage: str, tmp_path: Path) -> None:
     """It copies single files, so that an edit of any other fetches nothing again."""
