@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -36,6 +36,13 @@ class ServiceUnavailable(OnefoldError):
 
     Operator action: check that --url names a worker that is ready (`GET /readyz` answers 200), that ONEFOLD_TOKEN may
     read its rows, and that --path is that of a row. Without --url the check needs no answers.
+    """
+
+
+class NotServed(ServiceUnavailable):
+    """The service has no route for rows of the table.
+
+    Operator action: check that --url names a worker of the service; compare this table without --url.
     """
 
 
@@ -97,6 +104,24 @@ async def worker_at(url: str, table: str, path: str | None) -> AsyncIterator[Wor
         yield Worker(client, url, _paths(openapi.content if openapi.is_success else b"", table))
 
 
+def served(url: str, tables: Sequence[str]) -> set[str]:
+    """The tables of whose rows the worker's OpenAPI document tells the path. Raises ServiceUnavailable, NotServed for
+    none.
+    """
+
+    async def look() -> set[str]:
+        found = set[str]()
+        for table in tables:
+            with suppress(NotServed):
+                async with worker_at(url, table, None):
+                    found.add(table)
+        return found
+
+    if not (found := asyncio.run(look())):
+        raise NotServed(f"{url} answers no GET for a row of {', '.join(tables)}")
+    return found
+
+
 def ask(url: str, table: str, keys: Sequence[bytes], path: str | None = None) -> dict[bytes, bytes]:
     """The body of the row of each key; empty for one that is not found. Raises ServiceUnavailable."""
 
@@ -138,7 +163,7 @@ def _paths(openapi: bytes, table: str) -> Paths:
     for path, methods in paths.items():
         if "get" in methods and (found := re.fullmatch(rf"(.*/{table}/)\{{\w+\}}", path)):
             return Paths(found[1], f"{path}/events" in paths, f"{path}/commands/{{command_id}}" in paths)
-    raise ServiceUnavailable(f"the service answers no GET for a row of {table}")
+    raise NotServed(f"the service answers no GET for a row of {table}")
 
 
 async def _get(client: httpx.AsyncClient, url: str, query: Query, other: Set[int]) -> httpx.Response:

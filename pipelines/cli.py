@@ -6,9 +6,10 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -17,8 +18,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines import answers, consistency, joined, results, sources
 from pipelines import backfill as filling
-from pipelines import consistency, joined, results, sources
 from pipelines.archive import AnotherLog, Archive, ArchiveBehind, ArchiveRestored
 from pipelines.catalog import AnyTable, FoldedTable, JoinedTable, UnknownTable, joins, services, table_of, tables
 from pipelines.event_columns import event_columns
@@ -68,9 +69,7 @@ def parity(
     table: Annotated[str | None, typer.Argument(help="One of its tables; all by default.")] = None,
     bootstrap: Bootstrap = None,
     archive: ArchiveRoot = None,
-    url: Annotated[
-        str | None, typer.Option(help="A worker of the service, to compare its answers about what is not joined.")
-    ] = None,
+    url: Annotated[str | None, typer.Option(help="A worker of the service, to compare its answers, too.")] = None,
     path: Annotated[
         str | None,
         typer.Option(help="With --url: of a row, such as '/accounts/{account_id}', where ONEFOLD_ENV is not dev."),
@@ -85,16 +84,19 @@ def parity(
     if url and not service:
         raise typer.BadParameter("--url is of one service: name it")
     chosen = _chosen(service, table)
-    if path and (not url or sum(isinstance(each, FoldedTable) for each in chosen) > 1):
+    if path and (not url or len(chosen) > 1):
         raise typer.BadParameter("--path is of one table's rows at --url: name the table and --url, too")
     brokers, verdicts = _brokers(bootstrap, [each.changelog for each in chosen]), list[consistency.Verdict]()
+    served = _served(url, path, [each.table.name for each in chosen])
     with _spark("parity", master, memory) as spark:
         for each in chosen:
+            asked = url if each.table.name in served else None
             if isinstance(each, JoinedTable):
-                verdict = joined.check(spark, brokers, each, lambda part: _archive(spark, archive, part), sample)
+                of_part = partial(_archive, spark, archive)
+                verdict = joined.check(spark, brokers, each, of_part, url=asked, path=path, sample=sample)
             else:
                 kept = _archive(spark, archive, each)
-                verdict = consistency.check(spark, brokers, each, archive=kept, url=url, path=path, sample=sample)
+                verdict = consistency.check(spark, brokers, each, archive=kept, url=asked, path=path, sample=sample)
             name = verdict.table if service else f"{each.topology.service}/{verdict.table}"
             verdicts.append(replace(verdict, table=name))
             typer.echo(str(verdicts[-1]))
@@ -296,6 +298,16 @@ def insights(
         pictures.draw_revenue(days.collect(), out)
         pictures.draw_retention(months.collect(), out)
     typer.echo(f"written to {results.RESULTS.name}; pictures in {out}")
+
+
+def _served(url: str | None, path: str | None, tables: list[str]) -> Collection[str]:
+    """Those to ask for at `url`. Says which ones it does not serve."""
+    if url is None or path is not None:
+        return tables
+    found = answers.served(url, tables)
+    if others := [each for each in tables if each not in found]:
+        typer.echo(f"not served over HTTP, so compared without: {', '.join(others)}")
+    return found
 
 
 def _show_trial(trial: filling.Trial, what: str) -> None:

@@ -107,7 +107,8 @@ def check(
         before = present_scope(brokers, table, parked_keys(brokers, table))
         # In this order, an event that a row or an answer includes is below the end of the events.
         settled = settled_in(brokers, table)
-        changelog, rows, chosen = rows_of_table(spark, brokers, table.changelog, sample)
+        spans = sources.spans(brokers, table.changelog)
+        changelog, rows, chosen = rows_of_table(spark, brokers, table.changelog, spans, sample)
         answers = _answers(url, table, rows, path) if url else {}
         parked = parked_keys(brokers, table)
         scope = present_scope(brokers, table, parked)
@@ -135,10 +136,12 @@ def check(
 
 
 def rows_of_table(
-    spark: SparkSession, brokers: Brokers, changelog: str, sample: int | None
+    spark: SparkSession, brokers: Brokers, changelog: str, spans: Mapping[int, tuple[int, int]], sample: int | None
 ) -> tuple[Flow, DataFrame, Sample | None]:
-    """The changelog's records, and the last of each key, as `sources.latest`; only of a sample's keys, if asked."""
-    spans = sources.spans(brokers, changelog)
+    """The changelog's records, and the last of each key, as `sources.latest`; only of a sample's keys, if asked.
+
+    spans: where its records begin and end.
+    """
     if sample is None:
         records = sources.between(spark, brokers, changelog, spans)
         return records, sources.latest(records), None

@@ -3,13 +3,15 @@
 A joined row says which rows it was made of, by the sequence of each. So each view is folded by itself up to there, and
 the results are joined, by the service's own `join`. A view that it does not name had no row then: it had not begun, or
 had ended. As with other tables, the rows are read up to a fixed end before the events are, and a row must include what
-the workers had read by then.
+the workers had read by then. What is answered over HTTP says less of what it was made of, so that is compared with the
+rows themselves: it has to be one that the changelog had since.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, reduce
 from itertools import product
 from typing import Any, NamedTuple
@@ -20,7 +22,9 @@ from pydantic_core import from_json, to_json
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipelines import folds
+from pipelines import folds, sources
+from pipelines.answers import ask
+from pipelines.answers import difference as answer_difference
 from pipelines.archive import Archive
 from pipelines.arrow import as_batches, rows_of
 from pipelines.catalog import FoldedTable, JoinedTable, Version, join_in
@@ -34,9 +38,10 @@ from pipelines.consistency import (
     rows_of_table,
     settled_in,
 )
-from pipelines.divergence import Divergence, canonical
+from pipelines.divergence import Divergence, canonical, records_of
 from pipelines.parked import Scope, parked_keys, present_scope
 from pipelines.sampling import Sample
+from pipelines.served import compare
 from shared.domain.errors import first_problem
 from shared.domain.row import Row
 from shared.kafka.brokers import Brokers, Positions
@@ -54,6 +59,7 @@ class Part(NamedTuple):
 
 
 _NOTHING = Part(None, None, None, None)
+_NO_STATE = b"null"
 
 Told = Mapping[int, Mapping[bytes, Part]]
 """What the events of a reference table give, by partition and key."""
@@ -72,18 +78,24 @@ def check(
     brokers: Brokers,
     table: JoinedTable,
     archive: Callable[[FoldedTable], Archive | None],
+    *,
+    url: str | None = None,
+    path: str | None = None,
     sample: int | None = None,
 ) -> Verdict:
-    """Compares every key of `table` or, of one partition, about `sample`. archive: of a view, has the events that its
-    topic no longer has.
+    """Compares every key of `table` or, of one partition, about `sample`; with `url`, also what the service serves of
+    them, rows and lists, with the changelog. archive: of a view, has the events that its topic no longer has. path: of
+    a row, see `worker_at`.
 
-    Raises BrokersUnavailable, HistoryIncomplete, DeadLettersMoved or NothingRead.
+    Raises BrokersUnavailable, HistoryIncomplete, ServiceUnavailable, DeadLettersMoved or NothingRead.
     """
     for _ in range(TRIES):
         before, _ = _scopes(brokers, table)
         # in this order, an event that a row includes is below the end of the events
         settled = [settled_in(brokers, part) for part in table.every]
-        _, rows, chosen = rows_of_table(spark, brokers, table.changelog, sample)
+        spans = sources.spans(brokers, table.changelog)
+        _, rows, chosen = rows_of_table(spark, brokers, table.changelog, spans, sample)
+        answers, kept = _asked(spark, brokers, table, rows, spans, url, path) if url else ({}, {})
         scopes, parked = _scopes(brokers, table)
         if all(scope.is_within(other) for scope, other in zip(scopes, before, strict=True)):
             break
@@ -95,14 +107,65 @@ def check(
     ]
     judged = _judged(rows, parts, table).collect()
     agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
-    first = sorted((row for row in judged if row.key is not None), key=lambda row: bytes(row.key))[:DIFFERENCES_SHOWN]
-    divergences = [
-        Divergence(
-            bytes(row.key).decode(errors="replace"), row.why, row.live, row.folded, f"in the join of {table.origin}"
-        )
-        for row in first
-    ]
-    return Verdict(table.table.name, agree, differ, {}, parked, tuple(divergences), chosen and chosen.number)
+    reasons = {
+        bytes(row.key): Divergence(_shown(row.key), row.why, row.live, row.folded, f"in the join of {table.origin}")
+        for row in judged
+        if row.key is not None
+    }
+    asked = dict[str, int]()
+    if url and answers:
+        served = compare(url, path, table, answers, {}, chosen and chosen.number)
+        wrong = {**served.wrong, **_misanswered(table, answers, kept)}
+        others = {
+            key: Divergence(
+                _shown(key), why, _shown(answers[key]), _shown(kept[key][-1] or b""), "between HTTP and the changelog"
+            )
+            for key, why in wrong.items()
+            if key not in reasons
+        }
+        agree, differ, reasons = agree - len(others), differ + len(others), reasons | others
+        asked = {"also over HTTP": len(answers), **served.counts}
+    divergences = tuple(reasons[key] for key in sorted(reasons)[:DIFFERENCES_SHOWN])
+    return Verdict(table.table.name, agree, differ, asked, parked, divergences, chosen and chosen.number)
+
+
+def _shown(text: bytes) -> str:
+    return bytes(text).decode(errors="replace")
+
+
+def _asked(
+    spark: SparkSession,
+    brokers: Brokers,
+    table: JoinedTable,
+    rows: DataFrame,
+    spans: Mapping[int, tuple[int, int]],
+    url: str,
+    path: str | None,
+) -> tuple[Mapping[bytes, bytes], Mapping[bytes, Sequence[bytes | None]]]:
+    """What is answered for each key of `rows`, and the rows that it had meanwhile, None where it had none any more."""
+    kept: dict[bytes, list[bytes | None]] = {bytes(row.key): [bytes(row.row)] for row in rows.collect()}
+    answers = ask(url, table.table.name, sorted(kept), path)
+    since, ends = {number: end for number, (_, end) in spans.items()}, brokers.settled_ends(table.changelog)
+    written = sources.topic(spark, brokers.bootstrap, table.changelog, since, ends)
+    for key, records in records_of(written, list(kept)).items():
+        kept[key] += [each.value for each in records]
+    return answers, kept
+
+
+def _misanswered(
+    table: JoinedTable, answers: Mapping[bytes, bytes], kept: Mapping[bytes, Sequence[bytes | None]]
+) -> dict[bytes, str]:
+    """Why an answer is none of the rows that its key had while it was asked for, by key."""
+    versions = {key: list(_versions_of(table, kept[key])) for key in answers}
+    found = {key: answer_difference(answers[key], rows, _NO_STATE) for key, rows in versions.items() if rows}
+    return {key: why for key, why in found.items() if why}
+
+
+def _versions_of(table: JoinedTable, rows: Iterable[bytes | None]) -> Iterator[Version]:
+    for row in rows:
+        with suppress(ValidationError):  # of the last row it is told anyhow
+            live = None if row is None else table.row_codec.decode(row)
+            yield Version(live.sequence, to_json(live.state), False) if live else Version(0, _NO_STATE, True)
 
 
 def _scopes(brokers: Brokers, table: JoinedTable) -> tuple[list[Scope], int]:

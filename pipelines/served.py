@@ -13,10 +13,9 @@ from pydantic_core import from_json, to_json
 
 from pipelines.answers import Worker, at_once, differ, worker_at
 from pipelines.answers import difference as row_difference
-from pipelines.catalog import FoldedTable, Version
+from pipelines.catalog import AnyTable, FoldedTable, Version
 from pipelines.divergence import Record, canonical
 from pipelines.folds import Folded, advance_of
-from shared.domain.decider import Decider
 from shared.domain.envelope import EventEnvelope
 
 _OUTCOMES = 3  # of each key: the last commands that had events
@@ -42,7 +41,7 @@ class Compared:
 def compare(
     url: str,
     path: str | None,
-    table: FoldedTable,
+    table: AnyTable,
     rows: Mapping[bytes, bytes],
     events: Mapping[bytes, Sequence[Record]],
     partition: int | None,
@@ -56,13 +55,13 @@ def compare(
     async def compared() -> Compared:
         counts, wrong = Counter[str](), dict[bytes, str]()
         async with worker_at(url, table.table.name, path) as worker:
-            pasts = _Pasts(worker, table, counts)
+            if isinstance(table, FoldedTable) and not table.is_view:
+                pasts = _Pasts(worker, table, counts)
 
-            async def past(key: bytes) -> None:
-                if why := await pasts.difference(key, events[key]):
-                    wrong[key] = why
+                async def past(key: bytes) -> None:
+                    if why := await pasts.difference(key, events[key]):
+                        wrong[key] = why
 
-            if isinstance(table.pure, Decider):
                 await at_once(past, events)
             wrong |= await _Lists(worker, table, partition, counts).unlisted(rows)
         return Compared(wrong, counts)
@@ -139,7 +138,7 @@ class _Pasts:
 class _Lists:
     """Lists by each field that rows are filtered by, and by the fields of each index that has several."""
 
-    def __init__(self, worker: Worker, table: FoldedTable, partition: int | None, counts: Counter[str]) -> None:
+    def __init__(self, worker: Worker, table: AnyTable, partition: int | None, counts: Counter[str]) -> None:
         self._worker = worker
         self._indexes = [(each,) if isinstance(each, str) else each for each in table.table.indexes]
         self._of = {} if partition is None else {"partitions": str(partition)}

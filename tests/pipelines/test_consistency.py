@@ -179,6 +179,14 @@ def test_a_service_that_does_not_answer_is_one_plain_error(
         answers.ask("http://worker", "accounts", [b"ann"])
 
 
+def test_tables_that_a_service_does_not_serve_are_told_from_those_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = partial(httpx.AsyncClient, transport=httpx.MockTransport(lambda _: httpx.Response(200, content=PATHS)))
+    monkeypatch.setattr(httpx, "AsyncClient", client)
+    assert answers.served("http://worker", ["accounts", "kept"]) == {"accounts"}
+    with pytest.raises(answers.NotServed, match="no GET for a row of kept, held"):
+        answers.served("http://worker", ["kept", "held"])
+
+
 @pytest.mark.parametrize("url", ["localhost:8000", "http://localhost:port"])
 def test_what_is_no_url_is_not_asked_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "_PAUSE_S", 0.0)

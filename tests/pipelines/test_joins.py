@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic_core import from_json
 
 from pipelines import joined
 from pipelines.arrow import as_batches, rows_of
@@ -235,8 +238,8 @@ class Larder:
             self.brokers.commit(self.topology.group, {part.events.name: ends})
         return talk.rows(LEFT)
 
-    def check(self) -> str:
-        return str(joined.check(self._spark, self.brokers, self.table, lambda _: None))
+    def check(self, **served: Any) -> str:
+        return str(joined.check(self._spark, self.brokers, self.table, lambda _: None, **served))
 
 
 HISTORY = [(HARVESTED, "rye", 9), (EATEN, "rye", 4), (HARVESTED, "oats", 5), (EATEN, "corn", 1), (HARVESTED, "rye", 1)]
@@ -250,6 +253,32 @@ def test_the_live_rows_are_checked_and_a_wrong_one_is_found(spark: Any, bootstra
     told = larder.check()
     assert told.startswith("2 of 3 left agree\n  rye: its state differs at sequence 3")
     assert "they part in the join of heaps, meals" in told
+
+
+def test_a_wrong_answer_over_http_is_found_and_one_of_a_row_that_came_meanwhile_is_none(
+    spark: Any, bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    larder = Larder(spark, bootstrap, "served-")
+    rows = larder.live(HISTORY)
+    shown = {crop: from_json(row)["state"] | {"crop": crop} for crop, row in rows.items()}
+    shown["rye"]["kilos"] += 1
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        crop, query = request.url.path.removeprefix("/left").strip("/"), request.url.params
+        if not crop:
+            found = [each for each in shown.values() if str(each["kilos"]) == query["kilos_min"] == query["kilos_max"]]
+            return httpx.Response(200, json={"items": found, "cursor": None})
+        if shown["corn"]["kilos"] == -1:
+            shown["corn"]["kilos"] = -3
+            larder.put(larder.table.changelog, "corn", rows["corn"].replace(b'"kilos":-1', b'"kilos":-3'))
+        return httpx.Response(200, json=shown[crop])
+
+    client = partial(httpx.AsyncClient, transport=httpx.MockTransport(answer))
+    monkeypatch.setattr(httpx, "AsyncClient", client)
+    told = larder.check(url="http://worker", path="/left/{crop}")
+    why = "rye: HTTP answers another kilos at sequence 3"
+    assert told.startswith(f"2 of 3 left agree (3 also over HTTP, 3 listed)\n  {why}\n")
+    assert told.endswith("they part between HTTP and the changelog")
 
 
 @pytest.mark.long  # in short, what has ended, in the next version
