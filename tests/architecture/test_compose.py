@@ -77,6 +77,13 @@ def test_spark_sorts_on_a_disk_and_its_commands_start_in_a_folder_that_executors
     assert f"install --directory --owner=onefold --group=onefold {folder}\n" in (ROOT / "Dockerfile").read_text()
 
 
+def test_under_compose_spark_has_as_few_tasks_a_step_as_on_one_machine() -> None:
+    """Delta and the search for files have thousands by default, each of which costs as much as all the rows here."""
+    of_tasks = re.findall(r'"(spark\.[\w.]+)": str\(tasks\)', (ROOT / "pipelines" / "session.py").read_text())
+    settings = dict(re.findall(r"^(spark\S+) +(\S+)$", (ROOT / "deploy/spark-defaults.conf").read_text(), re.MULTILINE))
+    assert [settings.get(name) for name in of_tasks] == ["8"] * 3
+
+
 @pytest.mark.parametrize("stage", ["spark-packages", "mirror-packages"])
 def test_a_stage_that_fetches_jars_has_every_module_that_it_imports(stage: str, tmp_path: Path) -> None:
     """It copies single files, so that an edit of any other fetches nothing again."""
