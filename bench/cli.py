@@ -13,7 +13,7 @@ from bench.begin import numbered
 from bench.change import change
 from bench.cost import cost
 from bench.failover import failover
-from bench.history import spark
+from bench.history import archived, spark
 from bench.http import http
 from bench.lab import Lab
 from bench.lists import lists
@@ -36,6 +36,7 @@ BENCHMARKS = {
     "scale": scale,
     "parts": parts,
     "spark": spark,
+    "archived": archived,
     "failover": failover,
     "load": load,
     "lists": lists,
@@ -43,7 +44,8 @@ BENCHMARKS = {
     "cost": cost,
     "change": change,
 }
-APART = ("spark", "failover", "load", "lists", "sink", "cost", "change")  # these are only run when they are named
+# these are only run when they are named
+APART = ("spark", "archived", "failover", "load", "lists", "sink", "cost", "change")
 _INTERRUPTED = 130
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -69,7 +71,8 @@ def bench(
 ) -> None:
     """Measure this checkout on this machine, beside its peers.
 
-    Without WHAT: all but spark, failover, load, lists, sink, cost and change. If one fails, those before it are told.
+    Without WHAT: all but spark, archived, failover, load, lists, sink, cost and change. If one fails, those before it
+    are told.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)

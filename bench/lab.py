@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from bench.begin import Begin
 from bench.domain import DECIDER, EVENT_CODEC, Sell, Sold
@@ -46,6 +47,7 @@ class Input:
     topic: Topic
     count: int
     keys: int
+    partitions: int
 
 
 class Lab:
@@ -92,25 +94,34 @@ class Lab:
         side.spawn()
         return side
 
-    def events(self, begin: Begin, count: int, keys: int) -> Input:
+    def events(self, begin: Begin, count: int, keys: int, partitions: int = PARTITIONS) -> Input:
         """A topic of `Sold` events."""
-        return self._input("events", count, keys, _event, begin)
+        return self._input("events", count, keys, _event, begin, partitions)
 
     def commands(self, begin: Begin, count: int, keys: int) -> Input:
         """A topic of `Sell` commands."""
         return self._input("commands", count, keys, _command, begin)
 
-    def _input(self, kind: str, count: int, keys: int, message: Message, begin: Begin) -> Input:
+    def delete(self, given: Input) -> None:
+        """The topic that `events` or `commands` has written. Brokers delete its files a minute later."""
+        admin = AdminClient({"bootstrap.servers": self.settings.bootstrap})
+        admin.delete_topics([given.topic.name])[given.topic.name].result()
+        del self._inputs[given.topic.name]
+
+    def _input(
+        self, kind: str, count: int, keys: int, message: Message, begin: Begin, partitions: int = PARTITIONS
+    ) -> Input:
         """Written at the first request for it."""
-        topic = input_topic(kind, count, keys)
+        topic = input_topic(kind, count, keys, partitions)
         if topic.name not in self._inputs:
             with begin("input") as now:
-                self._inputs[topic.name] = self._fill(topic, count, keys, message, now)
+                self._inputs[topic.name] = self._fill(Input(topic, count, keys, partitions), message, now)
                 now.done = f"{topic.name}: {count:,} messages over {keys:,} keys"
         return self._inputs[topic.name]
 
-    def _fill(self, topic: Topic, count: int, keys: int, message: Message, now: Stage) -> Input:
-        self.provision([Topology("bench", (topic,), partitions=PARTITIONS)])
+    def _fill(self, given: Input, message: Message, now: Stage) -> Input:
+        topic, count, keys = given.topic, given.count, given.keys
+        self.provision([Topology(f"bench-{given.partitions}", (topic,), partitions=given.partitions)])
         config = producer_config(self.settings.bootstrap, linger_ms=50, batch_size=2**20)
         producer = Producer(config | {"log_level": _ERRORS})
         chance = random.Random(count)
@@ -127,11 +138,11 @@ class Lab:
                 producer.poll(0)
                 now.progress(number, count, "written")
         producer.flush()
-        places = [Place(topic.name, partition) for partition in range(PARTITIONS)]
+        places = [Place(topic.name, partition) for partition in range(given.partitions)]
         found = sum(Offsets(self.settings.bootstrap).ends(places).values())
         if found != count:
             raise StageFailed(f"{topic.name} holds {found} of {count}", "see the broker's log", self.root / "logs")
-        return Input(topic, count, keys)
+        return given
 
 
 def _event(key: str, number: int, amount_cents: int) -> bytes:
@@ -153,9 +164,9 @@ def _command(key: str, number: int, amount_cents: int) -> bytes:
     return codec.encode(wrapped)
 
 
-def input_topic(kind: str, count: int, keys: int) -> Topic:
+def input_topic(kind: str, count: int, keys: int, partitions: int = PARTITIONS) -> Topic:
     """kind: of its messages, events or commands."""
-    return Topic(f"bench-{keys}-{count}.{kind}.v1")
+    return Topic(f"bench-{keys}-{count}-{partitions}.{kind}.v1")
 
 
 def _id(kind: str, number: int) -> str:

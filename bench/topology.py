@@ -7,10 +7,10 @@ from shared.topology.topics import Table, Topic, Topology
 PARTITIONS = 8
 
 
-def engine_topology(service: str, source: Topic) -> Topology:
+def engine_topology(service: str, source: Topic, partitions: int = PARTITIONS) -> Topology:
     """Topics and a table of its own for each run, beside the source that all runs read."""
     topics = (source, Topic(f"{service}.events.v1"))
-    return Topology(service, topics, (Table("sales", source),), PARTITIONS)
+    return Topology(service, topics, (Table("sales", source),), partitions)
 
 
 TOPOLOGY = engine_topology("bench", Topic("bench.sold.v1"))

@@ -1,6 +1,6 @@
 """A rebuild of the next version, from the topic to the new changelog; its times and memory as a line of JSON.
 
-python -m bench.sides.spark BOOTSTRAP SERVICE SOURCE CORES MEMORY
+python -m bench.sides.spark BOOTSTRAP SERVICE SOURCE CORES MEMORY PARTITIONS [archived]
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.topology import engine_topology
+from pipelines.archive import Archive
 from pipelines.catalog import tables_in
 from pipelines.rebuild import Done, Rebuild
 from pipelines.session import spark_session
-from shared.kafka.brokers import Brokers
+from shared.kafka.brokers import Brokers, Positions
 from shared.operations.provision import provision
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topic
@@ -30,10 +31,21 @@ from shared.topology.topics import Topic
 _PAUSE_S = 0.5
 
 
-def main(bootstrap: str, service: str, source: str, cores: str, memory: str) -> None:
+class Forgetful(Brokers):
+    """As after retention: of `source`, records are in the archive only."""
+
+    source = ""
+
+    def starts(self, topic: str) -> Positions:
+        return self.settled_ends(topic) if topic == self.source else super().starts(topic)
+
+
+def main(
+    bootstrap: str, service: str, source: str, cores: str, memory: str, partitions: str, archived: str = ""
+) -> None:
     began = time.monotonic()
-    brokers, topic = Brokers(bootstrap), Topic(source)
-    topology = engine_topology(service, topic)
+    brokers, topic = Forgetful(bootstrap), Topic(source)
+    topology = engine_topology(service, topic, int(partitions))
     (declared,) = tables_in("bench")
     table = replace(declared, topology=topology, table=topology.tables[0], events=topic)
     brokers.commit(topology.group, {source: brokers.settled_ends(source)})  # as if a first version had read it all
@@ -44,18 +56,23 @@ def main(bootstrap: str, service: str, source: str, cores: str, memory: str) -> 
 
     session = spark_session("bench", cores=int(cores), memory=memory)
     with tempfile.TemporaryDirectory() as work, _peak_mb() as peak, session as spark:
-        started = time.monotonic()
-        build = Rebuild(spark, brokers, [table], 2, Path(work))
+        started, kept = time.monotonic(), Archive(spark, f"{work}/archive", service, source)
+        if archived:
+            kept.extend(brokers)
+            brokers.source = source
+        took, started = time.monotonic() - started, time.monotonic()
+        build = Rebuild(spark, brokers, [table], 2, Path(work), lambda _: kept if archived else None)
         provision([topology, build.topology], Settings(bootstrap=bootstrap))
         rows = build.run(note)
         ended = time.monotonic()
     told = {
-        "start_s": started - began,
+        "start_s": started - began - took,
         "fold_s": folded_at[-1] - started,
         "write_s": ended - folded_at[-1],
-        "total_s": ended - began,
+        "total_s": ended - began - took,
         "rows": rows,
         "peak_mb": peak[0],
+        **({"archive_s": took} if archived else {}),
     }
     sys.stdout.write(json.dumps(told) + "\n")
 
