@@ -139,7 +139,7 @@ AnyTable = FoldedTable | JoinedTable
 
 def services() -> list[str]:
     """The folders of `services` that have a topology."""
-    return found_services(having="topology.py")
+    return found_services(having="service.py")
 
 
 def tables(service: str) -> tuple[FoldedTable, ...]:

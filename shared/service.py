@@ -6,6 +6,7 @@ service_app    the worker of a Service, which `faust -A` runs
 read_settings  settings of the service's own, from the environment
 Resource       a table over HTTP, declared: list, rows, changes, commands
 together       the routes of several parts
+effect_routes  the Resource of a service of effects
 
 For a route that Resource does not know:
 
@@ -30,6 +31,7 @@ from shared.engine.wiring import processors_of
 from shared.group.app import WorkerApp
 from shared.group.node import WorkerNode
 from shared.http.api import Routes, create_api, together
+from shared.http.effects import effect_routes
 from shared.http.node import Node
 from shared.http.paths import UNESCAPED, PathId
 from shared.http.peers import Peers
@@ -50,6 +52,7 @@ __all__ = [
     "Queries",
     "Reading",
     "Resource",
+    "effect_routes",
     "read_settings",
     "service_app",
     "together",

@@ -70,7 +70,8 @@ def _check_renamed(root: Path, old: Noun) -> None:
 def noun_of(root: Path, service: str) -> Noun:
     if service not in found_services(root):
         raise StageFailed(f"no service is called {service}", f"--like one of: {', '.join(found_services(root))}")
-    singulars = wire_names(root / "services" / service / "domain" / "commands.py")
+    folder = root / "services" / service
+    singulars = wire_names(folder / "domain" / "commands.py") or wire_names(folder / "service.py")
     return Noun(service, singulars[0] if singulars else None)
 
 

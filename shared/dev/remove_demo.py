@@ -145,7 +145,7 @@ def _reaches(imports: set[str], names: set[str]) -> bool:
 
 def _dependent(root: Path) -> Iterator[str]:
     topics = re.compile(rf'"(?:{"|".join(SERVICES)})\.')
-    for service in found_services(root, having="topology.py"):
+    for service in found_services(root, having="service.py"):
         texts = (module.read_text() for module in (root / "services" / service).glob("*.py"))
         if service not in SERVICES and any(topics.search(text) for text in texts):
             yield service

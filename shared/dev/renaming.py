@@ -14,8 +14,8 @@ from pathlib import Path
 
 from shared.runtime.checkout import found_services
 
-_WIRE_NAME = re.compile(r'^    TYPE = "([a-z0-9_]+)\.', re.MULTILINE)
-_OWN_MESSAGES = ("commands", "events")
+_WIRE_NAME = re.compile(r'(?:^    TYPE = |\beffect_service\(\s*"\w+",\s*)"([a-z0-9_]+)[."]', re.MULTILINE)
+_OWN_MESSAGES = ("domain/commands.py", "domain/events.py", "service.py")
 _LIST_QUERY = "ListQuery"
 _LIST_PARAMETERS = {"order", "limit", "cursor", "complete", "max_lag", "partitions"}
 
@@ -81,11 +81,11 @@ def _foreign_words(root: Path, like: str) -> set[str]:
 
 def own_wire_names(service: Path) -> set[str]:
     """The first words of its commands' and events' names, such as order of order.placed."""
-    return {name for module in _OWN_MESSAGES for name in wire_names(service / "domain" / f"{module}.py")}
+    return {name for module in _OWN_MESSAGES for name in wire_names(service / module)}
 
 
 def wire_names(module: Path) -> list[str]:
-    """The first words of the names of the messages that it declares; none if it does not exist."""
+    """The first words of the names of the messages that it declares, or has made; none if it does not exist."""
     return _WIRE_NAME.findall(module.read_text()) if module.exists() else []
 
 

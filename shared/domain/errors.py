@@ -31,7 +31,7 @@ class DomainError(OnefoldError):
     first 1,000 characters of the text are kept with the command's outcome, and answered as `detail`.
     """
 
-    code: ClassVar[str]
+    code: str
 
 
 class SequenceMismatch(DomainError):

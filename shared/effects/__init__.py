@@ -13,7 +13,8 @@ CallFailed  a call certainly had no effect
 """
 
 from shared.effects.mail import Mail
-from shared.effects.target import CallFailed, Content, Effects, Target
+from shared.effects.target import CallFailed, Effects, Target
 from shared.effects.webhook import Webhook
+from shared.topology.effect import Content
 
 __all__ = ["CallFailed", "Content", "Effects", "Mail", "Target", "Webhook"]

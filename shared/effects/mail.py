@@ -11,7 +11,8 @@ from email.message import EmailMessage
 
 from pydantic import SecretStr
 
-from shared.effects.target import CallFailed, Content, Target, key_of
+from shared.effects.target import CallFailed, Target, key_of
+from shared.topology.effect import Content
 
 _FINAL = 500  # from here on SMTP's replies are permanent
 

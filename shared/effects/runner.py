@@ -13,13 +13,15 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import structlog
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
-from shared.effects.target import CallFailed, Content, Effects, Target
+from shared.domain.message import Command
+from shared.effects.target import CallFailed, Effects, Target
 from shared.http.client import AsyncClient, ClientError, Refused, Unavailable, path_of
 from shared.runtime.clock import elapsed_s
 from shared.runtime.logs import configure_logging
 from shared.runtime.settings import Settings
+from shared.topology.effect import AttemptEffect, Content, ExpireEffect, FailEffect, SucceedEffect
 
 log = structlog.get_logger(__name__)
 
@@ -31,22 +33,6 @@ class Pending(BaseModel):
     effect_id: str
     attempt: int
     content: Content
-
-
-class _Attempt(BaseModel):
-    attempt: int
-    repeats: bool
-
-
-class _Of(BaseModel):
-    attempt: int
-
-
-class _Fail(BaseModel):
-    attempt: int
-    reason: str
-    at: datetime = Field(default_factory=lambda: datetime.now(UTC))
-    final: bool
 
 
 def run(effects: Effects, urls: Sequence[str], token: str | Callable[[], str] | None, settings: Settings) -> None:
@@ -123,16 +109,15 @@ class Calls:
     async def _asked(self, effect: Pending) -> bool:
         """Whether this runner may make this attempt. If that can't be found out, it is not made, and expires."""
         try:
-            await self._service.send(
-                self._of(effect, "attempt"), _Attempt(attempt=effect.attempt, repeats=self._target.repeats)
-            )
+            asked = AttemptEffect(attempt=effect.attempt, repeats=self._target.repeats)
+            await self._service.send(self._of(effect, "attempt"), asked)
         except ClientError as error:
             if not (isinstance(error, Refused) and error.code.endswith(".not_pending")):
                 self._tell(str(error))
             return False
         return True
 
-    async def _made(self, effect: Pending) -> tuple[str, BaseModel]:
+    async def _made(self, effect: Pending) -> tuple[str, Command]:
         """The command that says what came of the call."""
         try:
             async with asyncio.timeout(self._target.timeout_s):
@@ -146,12 +131,13 @@ class Calls:
             if failed is not None:
                 self._rests_until_s = max(self._rests_until_s, elapsed_s() + min(failed.rest_s, LONGEST_REST_S))
             if failed is None and not self._target.repeats:
-                return "expire", _Of(attempt=effect.attempt)
-            return "fail", _Fail(attempt=effect.attempt, reason=reason, final=failed is not None and failed.final)
+                return "expire", ExpireEffect(attempt=effect.attempt)
+            at, final = datetime.now(UTC), failed is not None and failed.final
+            return "fail", FailEffect(attempt=effect.attempt, reason=reason, at=at, final=final)
         self._failures = 0
-        return "succeed", _Of(attempt=effect.attempt)
+        return "succeed", SucceedEffect(attempt=effect.attempt)
 
-    async def _report(self, effect: Pending, path: str, outcome: BaseModel) -> None:
+    async def _report(self, effect: Pending, path: str, outcome: Command) -> None:
         """Until the service has it, as it would be called again otherwise."""
         while True:
             try:

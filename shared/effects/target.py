@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from urllib.parse import quote
 
-from pydantic import BaseModel
-
 from shared.domain.errors import OnefoldError
+from shared.topology.effect import Content
 
 _PRINTABLE = "!\"#$&'()*+,-./:;<=>?@[]^_`{|}~"
 
@@ -27,18 +26,6 @@ class CallFailed(OnefoldError):
         self.rest_s = rest_s
 
 
-class Content(BaseModel):
-    """What is sent, the same at each attempt.
-
-    target: whom it is for. to, subject: of mail. body: a mail's text, or the JSON that a webhook gets.
-    """
-
-    target: str
-    to: str = ""
-    subject: str = ""
-    body: str
-
-
 @dataclass(frozen=True)
 class Target(ABC):
     """Who is called. For what is neither Webhook nor Mail, a class of your own says how to `send`.
@@ -47,7 +34,7 @@ class Target(ABC):
     repeats       whether it may get a call again of which it is unknown whether it had an effect: it knows a repeat by
                   its key, or a repeat does no harm. Otherwise such an effect is lost, until a person settles it.
     at_once       how many calls there may be at a time.
-    timeout_s     how long a call may take: less than half the wait of the service's EXPIRY.
+    timeout_s     how long a call may take: less than half of the service's `expires_s`.
     breaks_after  so many failures in a row, and each call waits for the one before and
     rests_s       so many seconds, until one has succeeded.
     """

@@ -13,8 +13,9 @@ from functools import cached_property
 import httpx
 from pydantic import SecretStr
 
-from shared.effects.target import CallFailed, Content, Target, key_of
+from shared.effects.target import CallFailed, Target, key_of
 from shared.runtime.clients import DIRECT, trusted
+from shared.topology.effect import Content
 
 _AMBIGUOUS = (500, 502, 504)  # it, or a gateway, has failed amid the work
 _PREFIX = "whsec_"

@@ -161,11 +161,11 @@ def load_topologies() -> list[Topology]:
 
 
 def load_services() -> list[Service]:
-    """What every folder of `services` with a topology.py declares, sorted by folder.
+    """What every folder of `services` with a service.py declares, sorted by folder.
 
     Raises ProvisionError if workers handle another service's topic that has a different number of partitions.
     """
-    folders = found_services(having="topology.py")
+    folders = found_services(having="service.py")
     services: list[Service] = [declared(f"services.{each}", "service", "SERVICE") for each in folders]
     owners = {topic.name: service.topology for service in services for topic in service.topology.topics}
     for service in services:

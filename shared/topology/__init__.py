@@ -15,9 +15,12 @@ Rekey        copies of events under other keys, to count them by something but t
 Publication  what other teams read of a service's own events
 Timer        commands that wait until they are old enough
 Send         a command of a policy, and whom it is for
+
+effect_service   a Service of effects: calls outside that can't be taken back
 """
 
 from shared.topology.declaration import Service
+from shared.topology.effect import effect_service
 from shared.topology.join import Join
 from shared.topology.policy import Policy, Send
 from shared.topology.projection import Projection
@@ -38,4 +41,5 @@ __all__ = [
     "Timer",
     "Topic",
     "Topology",
+    "effect_service",
 ]

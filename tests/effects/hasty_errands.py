@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 
-from shared.service import service_app
-from tests.patterns.errands.api import routes
-from tests.patterns.errands.domain import decide
-from tests.patterns.errands.service import SERVICE
-from tests.patterns.errands.topology import EXPIRY, RETRY
+from shared.service import effect_routes, service_app
+from shared.topology import effect_service
 
-decide.TARGETS = ("keyed", "plain", "once", "mail")  # type: ignore[assignment]
-decide.WAITS_S = (0,) * 1_000
-timers = [replace(EXPIRY, delay_s=6.0), replace(RETRY, delay_s=0.5)]
-app = service_app(replace(SERVICE, timers=timers), routes)
+SERVICE = effect_service(
+    "errands", "errand", targets=("keyed", "plain", "once", "mail"), waits_s=(0,) * 1_000, expires_s=6.0
+)
+EXPIRY, RETRY = SERVICE.timers
+app = service_app(replace(SERVICE, timers=[EXPIRY, replace(RETRY, delay_s=0.5)]), effect_routes(SERVICE))

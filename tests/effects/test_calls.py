@@ -15,18 +15,19 @@ import pytest
 from shared.dev.stack import Stack
 from shared.dev.worker import faust_command
 from shared.http.client import AsyncClient, Client, path_of
+from shared.http.effects import EffectView
 from shared.runtime.checkout import CHECKOUT
 from shared.runtime.child import Child
 from shared.runtime.settings import PREFIX
+from shared.topology.effect import RequestEffect
 from tests.conftest import WORKER_SETTINGS
 from tests.effects.mailbox import NO_SUCH, Mailbox
-from tests.patterns.errands.api import ErrandView
-from tests.patterns.errands.domain.commands import RequestErrand
-from tests.patterns.errands.topology import TOPOLOGY
+from tests.patterns.errands.service import SERVICE
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
+TOPOLOGY = SERVICE.topology
 AT_ONCE = 32  # requests
 PLAIN, ONCE = "plain", "once"
 
@@ -102,15 +103,15 @@ def request(urls: Sequence[str], targets: Sequence[str], prefix: str) -> None:
         async with AsyncClient(urls, deadline_s=120.0) as client, asyncio.TaskGroup() as requests:
             for number, target in enumerate(targets):
                 await room.acquire()
-                errand = RequestErrand(target=target, body=f'{{"number": {number}}}')
+                errand = RequestEffect(target=target, body=f'{{"number": {number}}}')
                 sending = requests.create_task(client.send(path_of("/errands", f"{prefix}-{number}"), errand))
                 sending.add_done_callback(lambda _: room.release())
 
     asyncio.run(requested())
 
 
-def errands(client: Client, **by: str) -> list[ErrandView]:
-    return [errand for page in client.pages("/errands", ErrandView, **by) for errand in page.items]
+def errands(client: Client, **by: str) -> list[EffectView]:
+    return [errand for page in client.pages("/errands", EffectView, **by) for errand in page.items]
 
 
 @pytest.mark.parametrize("count", [120, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
@@ -153,18 +154,18 @@ def test_a_mail_is_sent_and_one_that_is_given_up_waits_for_a_person(
     hasty: Stack, runner: Process, mailbox: Mailbox
 ) -> None:
     with Client(hasty.urls(TOPOLOGY.service), deadline_s=60.0) as client:
-        mail = RequestErrand(target="mail", to="ann@example.org", subject="Your order", body="It is on its way.")
+        mail = RequestEffect(target="mail", to="ann@example.org", subject="Your order", body="It is on its way.")
         client.send("/errands/m-1", mail)
-        assert client.read("/errands/m-1", ErrandView, until="phase:done", wait_s=30.0).met
+        assert client.read("/errands/m-1", EffectView, until="phase:done", wait_s=30.0).met
         [sent] = mailbox.mails
         assert (sent["To"], sent["Subject"], sent["Message-ID"]) == (mail.to, mail.subject, "<m-1@example.org>")
 
         client.send("/errands/m-2", mail.model_copy(update={"to": NO_SUCH}))
-        assert client.read("/errands/m-2", ErrandView, until="phase:given_up", wait_s=30.0).met
+        assert client.read("/errands/m-2", EffectView, until="phase:given_up", wait_s=30.0).met
         [stuck] = errands(client, phase="given_up")
         assert (stuck.effect_id, stuck.attempt, stuck.reason) == ("m-2", 1, "SMTP 550")
         client.send("/errands/m-2/repeat")
-        assert client.read("/errands/m-2", ErrandView, until="attempt:2", wait_s=30.0).met
-        assert client.read("/errands/m-2", ErrandView, until="phase:given_up", wait_s=30.0).met
+        assert client.read("/errands/m-2", EffectView, until="attempt:2", wait_s=30.0).met
+        assert client.read("/errands/m-2", EffectView, until="phase:given_up", wait_s=30.0).met
         client.send("/errands/m-2/settle")
-        assert client.read("/errands/m-2", ErrandView).body.phase == "done"
+        assert client.read("/errands/m-2", EffectView).body.phase == "done"

@@ -18,12 +18,14 @@ from shared.dev.worker import Worker, faust_command
 from shared.doctor.finding import Finding
 from shared.http.client import Client, path_of
 from shared.operations.provision import provision
+from shared.topology.effect import AttemptEffect, ExpireEffect, FailEffect, RequestEffect, SucceedEffect
 from tests.doctor.patient import Patient
-from tests.patterns.errands.domain.commands import AttemptErrand, ExpireErrand, FailErrand, RequestErrand, SucceedErrand
 from tests.patterns.errands.effects import EFFECTS
-from tests.patterns.errands.topology import TOPOLOGY
+from tests.patterns.errands.service import SERVICE
 
 pytestmark = pytest.mark.broker
+
+TOPOLOGY = SERVICE.topology
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def typed(command: str) -> None:
 @pytest.mark.long  # in short, the cures of tests/doctor
 def test_effects_that_do_not_go_on_are_told_with_what_mends_that(errands: str, stack: Stack) -> None:
     patient = Patient(stack.settings, [TOPOLOGY], {TOPOLOGY.service: [errands]})
-    repeats = AttemptErrand(attempt=1, repeats=True)
+    repeats = AttemptEffect(attempt=1, repeats=True)
     with Client(errands) as service:
 
         def say(id_: str, verb: str, command: BaseModel, ago_s: float = 0.0) -> None:
@@ -57,20 +59,20 @@ def test_effects_that_do_not_go_on_are_told_with_what_mends_that(errands: str, s
             service.send(path_of("/errands", id_) + verb, command, at=at)
 
         def fail(id_: str, *, final: bool) -> None:
-            say(id_, "", RequestErrand(target="partner", body="{}"))
+            say(id_, "", RequestEffect(target="partner", body="{}"))
             say(id_, "/attempt", repeats)
-            say(id_, "/fail", FailErrand(attempt=1, reason="503", at=datetime.now(UTC), final=final))
+            say(id_, "/fail", FailEffect(attempt=1, reason="503", at=datetime.now(UTC), final=final))
 
         def found() -> Finding:
             (finding,) = patient.findings("effect")
             return finding
 
-        say("stale", "", RequestErrand(target="mail", body="late"), ago_s=90.0)
+        say("stale", "", RequestEffect(target="mail", body="late"), ago_s=90.0)
         stands = found()
         assert (stands.code, stands.cure) == ("effect.stands", "python3 dev.py effect run errands")
         assert "nobody calls mail" in stands.what
         say("stale", "/attempt", repeats)
-        say("stale", "/succeed", SucceedErrand(attempt=1))
+        say("stale", "/succeed", SucceedEffect(attempt=1))
         assert patient.findings() == []
 
         fail("gone", final=True)
@@ -79,9 +81,9 @@ def test_effects_that_do_not_go_on_are_told_with_what_mends_that(errands: str, s
         typed(stuck.cure)
         assert patient.findings() == []
 
-        say("once", "", RequestErrand(target="mail", body="once"))
-        say("once", "/attempt", AttemptErrand(attempt=1, repeats=False))
-        say("once", "/expire", ExpireErrand(attempt=1))
+        say("once", "", RequestEffect(target="mail", body="once"))
+        say("once", "/attempt", AttemptEffect(attempt=1, repeats=False))
+        say("once", "/expire", ExpireEffect(attempt=1))
         lost = found()
         assert (lost.code, lost.cure.startswith("ask mail for once; if it has it, python3")) == ("effect.lost", True)
         typed(lost.cure.partition("if it has it, ")[2].partition("; ")[0])

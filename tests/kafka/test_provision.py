@@ -141,7 +141,7 @@ def test_a_missing_topic_that_provision_does_not_create_has_a_fix_too(monkeypatc
 
 
 def test_services_are_found_by_folder() -> None:
-    assert [topology.service for topology in load_topologies()] == found_services(having="topology.py")
+    assert [topology.service for topology in load_topologies()] == found_services(having="service.py")
 
 
 def test_a_missing_broker_is_reported_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:

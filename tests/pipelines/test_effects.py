@@ -19,16 +19,16 @@ from shared.dev.worker import faust_command
 from shared.effects import Content, Target
 from shared.effects.runner import Calls
 from shared.http.client import AsyncClient, Client
+from shared.http.effects import EffectView
 from shared.kafka.brokers import Brokers
 from shared.operations.provision import provision
+from shared.topology.effect import RequestEffect
 from tests.conftest import WORKER_SETTINGS
-from tests.patterns.errands.api import ErrandView
-from tests.patterns.errands.domain.commands import RequestErrand
-from tests.patterns.errands.topology import TOPOLOGY
+from tests.patterns.errands.service import SERVICE
 from tests.pipelines.conftest import next_version
 from tests.waiting import eventually
 
-ERRAND = RequestErrand(target="partner", body="{}")
+ERRAND = RequestEffect(target="partner", body="{}")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ class Journal(Target):
 @pytest.fixture
 def errands(tmp_path: Path) -> Iterator[Stack]:
     command = partial(faust_command, package="tests.patterns")
-    with Stack(tmp_path, {"errands": 1}, settings=WORKER_SETTINGS, topologies=[TOPOLOGY], command=command) as stack:
+    with Stack(
+        tmp_path, {"errands": 1}, settings=WORKER_SETTINGS, topologies=[SERVICE.topology], command=command
+    ) as stack:
         yield stack
 
 
@@ -55,7 +57,7 @@ def request(url: str, *ids: str) -> None:
 def call_until_done(url: str, journal: Journal, count: int) -> None:
     def done() -> int:
         with Client(url) as client:
-            return sum(len(page.items) for page in client.pages("/errands", ErrandView, phase="done"))
+            return sum(len(page.items) for page in client.pages("/errands", EffectView, phase="done"))
 
     async def run() -> None:
         async with AsyncClient(url) as service:
@@ -66,7 +68,7 @@ def call_until_done(url: str, journal: Journal, count: int) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.long  # in short, what is done is never pending again: tests/patterns/errands/unit
+@pytest.mark.long  # in short, what is done is never pending again: tests/unit/test_effect
 def test_neither_a_rebuild_nor_the_next_version_calls_again(spark: Any, errands: Stack, tmp_path: Path) -> None:
     (worker,) = errands.workers
     journal, before = Journal("partner"), [f"e-{number}" for number in range(5)]

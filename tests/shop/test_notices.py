@@ -24,7 +24,6 @@ from shared.topology.replay import replay_of
 from tests.effects.partner import Partner
 from tests.effects.receiver import SECRET
 from tests.patterns.errands.effects import EFFECTS
-from tests.patterns.errands.topology import EVENTS
 from tests.shop.market import DEADLINE_S, Market
 from tests.shop.notices import CONFIRMED, SERVICE
 from tests.waiting import eventually
@@ -102,7 +101,7 @@ def test_a_partner_is_told_once_of_a_confirmed_order_also_where_its_events_are_r
 ) -> None:
     with runner(errands.url):
         first = confirm(market)
-        eventually(lambda: len(market.messages(EVENTS.name)), (3).__eq__)  # requested, attempted, done
+        eventually(lambda: len(market.messages(SERVICE.events.name)), (3).__eq__)  # requested, attempted, done
         place = Place(ORDERS_EVENTS.name, partition_of(first.encode(), SERVICE.topology.partitions))
         read = position(market, place)
         errands.stop()
@@ -111,6 +110,6 @@ def test_a_partner_is_told_once_of_a_confirmed_order_also_where_its_events_are_r
         errands.start(DEADLINE_S)
         eventually(lambda: position(market, place), read.__eq__)
         second = confirm(market)
-        eventually(lambda: len(market.messages(EVENTS.name)), (6).__le__)
+        eventually(lambda: len(market.messages(SERVICE.events.name)), (6).__le__)
     assert [json.loads(body)["data"]["order_id"] for _, body in partner.calls] == [first, second]
     assert [key for key, _ in partner.calls] == [f"{order}-confirmed" for order in (first, second)]

@@ -12,16 +12,16 @@ from shared.runtime.declared import Undeclared, declared
 
 
 def test_services_are_found_by_a_file_that_they_have(tmp_path: Path) -> None:
-    for file in ("orders/app.py", "orders/topology.py", "accounts/app.py", "left/__pycache__/app.pyc"):
+    for file in ("orders/app.py", "orders/service.py", "accounts/app.py", "left/__pycache__/app.pyc"):
         path = tmp_path / "services" / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     assert found_services(tmp_path) == ["accounts", "orders"]
-    assert found_services(tmp_path, having="topology.py") == ["orders"]
+    assert found_services(tmp_path, having="service.py") == ["orders"]
 
 
 def test_the_services_of_this_checkout_are_found() -> None:
-    assert found_services() == found_services(having="topology.py")
+    assert found_services() == found_services(having="service.py")
 
 
 @pytest.mark.parametrize(

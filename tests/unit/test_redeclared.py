@@ -38,8 +38,15 @@ def messages_of(module: ModuleType) -> list[type[Message]]:
     return [*dict.fromkeys(kind for kind in kinds if kind.__module__ == module.__name__)]
 
 
-SERVICES = found_services(having="topology.py")
-OWN = {kind for service in SERVICES for kind in declared(service, "commands", "events")}
+def made(service: str) -> list[type[Message]]:
+    """Those that `effect_service` has made for it."""
+    decider = importlib.import_module(f"services.{service}.service").SERVICE.decider
+    found = (*decider.commands, *decider.events) if decider else ()
+    return [kind for kind in found if not kind.__module__.startswith("services.")]
+
+
+SERVICES = found_services(having="service.py")
+OWN = {kind: service for service in SERVICES for kind in (*declared(service, "commands", "events"), *made(service))}
 FOREIGN = [kind for service in SERVICES for kind in declared(service, room="contracts")]
 
 
@@ -66,7 +73,7 @@ def test_a_domain_declares_no_message_of_a_neighbour() -> None:
 @pytest.mark.parametrize("foreign", FOREIGN, ids=named)
 def test_a_contract_is_called_after_the_service_that_owns_the_message(foreign: type[Message]) -> None:
     owner = owner_of(foreign)
-    assert foreign.__module__.split(".")[2:] == ["contracts", owner.__module__.split(".")[1]]
+    assert foreign.__module__.split(".")[2:] == ["contracts", OWN[owner]]
 
 
 def test_the_only_command_of_a_service_may_have_a_second_name() -> None:
@@ -79,8 +86,8 @@ def test_the_only_command_of_a_service_may_have_a_second_name() -> None:
 
 def test_no_two_services_that_decide_have_a_message_of_the_same_type() -> None:
     """Services of views may read the same facts of a pipeline."""
-    deciding = [service for service in SERVICES if [*declared(service, "commands")]]
-    types = Counter(kind.TYPE for service in deciding for kind in declared(service, "commands", "events"))
+    deciding = [service for service in SERVICES if [*declared(service, "commands")] or made(service)]
+    types = Counter(kind.TYPE for kind, service in OWN.items() if service in deciding)
     assert [name for name, times in types.items() if times > 1] == []
 
 
@@ -105,7 +112,7 @@ def means_the_same(foreign: type[Event], record: bytes, owner: Decider[Any, Any,
 @pytest.mark.parametrize("foreign", [kind for kind in FOREIGN if issubclass(kind, Event)], ids=named)
 def test_a_foreign_event_is_the_same_since_the_version_that_it_says(foreign: type[Event]) -> None:
     owner = owner_of(foreign)
-    decider = importlib.import_module(f"services.{owner.__module__.split('.')[1]}.service").SERVICE.decider
+    decider = importlib.import_module(f"services.{OWN[owner]}.service").SERVICE.decider
     records = {each: RECORDS[f"{foreign.TYPE}.v{each}"] for each in range(foreign.same_since(), owner.VERSION)}
     assert [each for each, path in records.items() if not means_the_same(foreign, path.read_bytes(), decider)] == []
 

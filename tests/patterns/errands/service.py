@@ -1,8 +1,5 @@
 """Errands, declared: what its workers, Spark, the tools and the tests are given."""
 
-from shared.topology import Service
-from tests.patterns.errands.domain.decide import DECIDER
-from tests.patterns.errands.policies import POLICIES
-from tests.patterns.errands.topology import EXPIRY, RETRY, TOPOLOGY
+from shared.topology import effect_service
 
-SERVICE = Service(TOPOLOGY, decider=DECIDER, policies=POLICIES, timers=[EXPIRY, RETRY])
+SERVICE = effect_service("errands", "errand", targets=("partner", "mail"))  # as in effects.py

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from shared.testing.golden import Golden
-from tests.patterns.errands.domain.decide import DECIDER
-
-golden = Golden(Path(__file__).parent / "golden", DECIDER)
+from tests.patterns.errands.service import SERVICE
 
 
 def test_every_version_of_every_message_has_its_golden_record() -> None:
-    golden.check()
+    assert SERVICE.decider is not None
+    Golden(Path(__file__).parent / "golden", SERVICE.decider).check()
