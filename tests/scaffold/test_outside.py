@@ -66,6 +66,7 @@ def test_the_page_can_be_followed_to_the_letter(
         elif kind == "command":
             commands.append(name)
     checkout.lint("services")
+    checkout.pytest("tests/unit/test_redeclared.py", "tests/unit/notices")
     with ExitStack() as running:
         up = running.enter_context(beside(checkout, "python3 dev.py up accounts notices"))
         assert up.stdout is not None
