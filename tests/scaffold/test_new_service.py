@@ -291,6 +291,14 @@ def test_a_service_of_which_a_message_would_keep_its_name_is_not_copied(checkout
     assert checkout.files() == before
 
 
+def test_the_messages_of_effects_are_known_by_the_call_that_makes_them(checkout: Checkout) -> None:
+    new_of_kind(checkout.root, "notices", "effect")
+    with pytest.raises(StageFailed, match="notice is taken"):
+        new_service(checkout.root, "ledgers", "accounts", "notice")
+    assert new_service(checkout.root, "letters", "notices").words == {"notices": "letters", "notice": "letter"}
+    assert 'effect_service("letters", "letter", ' in (checkout.root / "services" / "letters" / "service.py").read_text()
+
+
 def test_a_noun_of_two_words_is_one() -> None:
     assert renaming._WIRE_NAME.findall('    TYPE = "gift_card.open"\n') == ["gift_card"]
     rename = renaming.renaming({"cards": "wallets", "gift_card": "wallet"})
