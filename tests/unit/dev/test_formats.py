@@ -128,7 +128,7 @@ def _plain(value: Any) -> Any:
     """Protobuf's JSON has 64-bit integers as text, and leaves out what is empty."""
     match value:
         case dict():
-            return {name: _plain(each) for name, each in value.items() if each not in ([], None)}
+            return {name: _plain(each) for name, each in value.items() if each not in ([], None, "")}
         case list():
             return [_plain(each) for each in value]
         case bool():
