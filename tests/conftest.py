@@ -1,7 +1,7 @@
 """One broker and two workers of the tests' own accounts, started by the first test that needs them, for all the rest.
 
-A whole run is three processes, each with one folder of tests at a time; each starts its own broker and workers. As most
-tests wait, two would leave two cores idle for a quarter of the time.
+A whole run is four processes, each with one folder of tests at a time; each starts its own broker and workers. As most
+tests wait, three would leave two cores idle for a fifth of the time.
 """
 
 import functools
@@ -37,7 +37,10 @@ TESTS = Path(__file__).parent
 LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored", "tutorials/")
 """These take minutes each. `dev.py test --long` runs them."""
 
-FIRST = ("seed", "pipelines", "scaffold", "unit", "engine", "queries", "faults", "sinks", "shop", "kafka")
+FIRST = (
+    *("seed", "pipelines", "scaffold", "unit", "engine", "queries", "faults", "sinks", "shop", "kafka", "dev"),
+    *("console", "effects", "doctor", "versions", "releases"),
+)
 """The longest begin first, or one process would be left with one of them when the others end."""
 
 SESSION_S = 6  # a silent worker's partitions move after this time

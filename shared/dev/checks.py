@@ -19,7 +19,7 @@ from shared.dev.stages import StageFailed, stage
 from shared.runtime.checkout import CHECKOUT
 
 _BIN = Path(sys.executable).parent
-_AT_ONCE = ("-n", "3")
+_AT_ONCE = ("-n", "4")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from shared.runtime.checkout import CHECKOUT
 @pytest.mark.parametrize(
     ("verb", "given", "told"),
     [
-        ("test", [], ["-n", "3"]),
+        ("test", [], ["-n", "4"]),
         ("test", ["-k", "decide"], ["-k", "decide"]),
-        ("test", ["--long"], ["-m", "not compose", "-n", "3"]),
+        ("test", ["--long"], ["-m", "not compose", "-n", "4"]),
         ("test", ["--long", "tests/engine"], ["-m", "not compose", "tests/engine"]),
         ("test", ["--compose", "-x"], ["-m", "compose", "-x"]),
         ("check", [], ["-q", "-m", "not broker and not slow and not long and not compose"]),
