@@ -460,12 +460,7 @@ def export_(
     _join_up()
     declaration = declared(f"services.{service}", "service", "SERVICE")
     with stage("", "export") as now:
-
-        def tell(done: int, total: int) -> None:
-            per_s = max(done / now.seconds, 1)
-            now.progress(done, total, f"offsets, {per_s:,.0f}/s, {(total - done) / per_s:,.0f} s left;")
-
-        made = export(declaration, load_settings().bootstrap, folder, tell)
+        made = export(declaration, load_settings().bootstrap, folder, partial(now.advance, what="offsets"))
         parts = [part for some in made.parts.values() for part in some.values()]
         now.done = f"{sum(part.records for part in parts):,} records of {len(parts)} partitions"
     print(f"{folder} has {service}; personal text is sealed, as in the topics")

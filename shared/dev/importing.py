@@ -200,8 +200,7 @@ def _write(stack: Stack, export: Export, ends: Mapping[Place, int], ids: Mapping
             for each in records:
                 written += 1
                 if written % 10_000 == 0:
-                    per_s = written / now.seconds
-                    now.progress(written, total, f"records, {per_s:,.0f}/s, {(total - written) / per_s:,.0f} s left;")
+                    now.advance(written, total, "records")
                 yield _with_ids_of_here(each, ids) if each.key == NOTE_ID.encode() else each
 
         start = parts[place].start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from shared.dev.stages import stage
 from shared.engine.wiring import processors_of, wired
@@ -27,12 +28,7 @@ def repartition(services: Sequence[Service], settings: Settings, partitions: int
         print("dry run: nothing was changed")
         return
     with stage("", "repartition") as now:
-
-        def tell(done: int, total: int) -> None:
-            per_s = max(done / now.seconds, 1)
-            now.progress(done, total, f"records, {per_s:,.0f}/s, {(total - done) / per_s:,.0f} s left;")
-
-        work.carry_out(journal, tell)
+        work.carry_out(journal, partial(now.advance, what="records"))
         now.done = f"{len(journal.replaced)} topics have {partitions} partitions"
     if other := [each.topology.service for each in services if each.topology.partitions != partitions]:
         print(f"declare partitions={partitions} in topology.py of {', '.join(other)}")

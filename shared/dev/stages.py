@@ -68,6 +68,11 @@ class Stage:
             self._said = time.monotonic()
             self._write(f"{self.label}{count}/{total} {doing} ({self.seconds:.0f} s so far)\n")
 
+    def advance(self, done: int, total: int, what: str) -> None:
+        """The same, with the rate of `what` and the time left."""
+        per_s = max(done / self.seconds, 1)
+        self.progress(done, total, f"{what}, {per_s:,.0f}/s, {(total - done) / per_s:,.0f} s left;")
+
     def finish(self, text: str) -> None:
         self._write(f"{_CLEAR_LINE if self.out.isatty() else ''}{self.label}{text} ({self.seconds:.1f} s)\n")
 
