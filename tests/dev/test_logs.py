@@ -13,12 +13,9 @@ from shared.runtime.settings import Settings
 
 
 @pytest.fixture(autouse=True)
-def _restore_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level, structured = root.handlers[:], root.level, structlog.get_config()
+def _restore_structlog() -> Iterator[None]:
+    structured = structlog.get_config()
     yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
     structlog.configure(**structured)
 
 
