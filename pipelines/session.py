@@ -6,15 +6,17 @@ import os
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from pipelines.progress import has_bar
+from shared.runtime.classes import SharedClasses
 from shared.runtime.jars import fetch_jars, user_cache
 from shared.runtime.java import Java, find_java
 
@@ -23,7 +25,11 @@ JARS = Path(__file__).with_name("spark-4.0.0.jars")
 _ROOT = Path(__file__).parents[1]
 _NEWEST_JAVA = 23  # Hadoop's client needs the security manager, which Java 24 removed
 _LOG4J = Path(__file__).with_name("log4j2.properties")
-_LOCAL_ONLY = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_HERE = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "pipelines.daemon",
+}
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -90,7 +96,7 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     tasks = 2 * (cores or os.cpu_count() or 1)
     jars = fetch_jars(JARS)
-    return (_LOCAL_ONLY if local else {}) | {
+    return (_HERE if local else {}) | {
         "spark.master": master.replace("[*]", f"[{cores}]") if cores else master,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(has_bar()).lower(),
@@ -101,8 +107,16 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
         "spark.sql.shuffle.partitions": str(tasks),
         "spark.databricks.delta.snapshotPartitions": str(tasks),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(tasks),
-        "spark.driver.extraJavaOptions": " ".join([f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", *_JVM]),
+        "spark.driver.extraJavaOptions": " ".join(
+            f'"{option}"' for option in (f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", *_JVM, *_classes(jars))
+        ),
     }
+
+
+def _classes(jars: Iterable[Path]) -> list[str]:
+    """Options of a Java that starts in half the time, by some 150 MB that the first one leaves."""
+    classes = SharedClasses("spark", find_java(_NEWEST_JAVA), [Path(pyspark.__file__), *jars])
+    return classes.mapped_or_left() if os.access(user_cache(), os.W_OK) else classes.mapped()
 
 
 @cache

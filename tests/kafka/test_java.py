@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shared.runtime import java
+from shared.runtime.classes import SharedClasses
 from shared.runtime.java import Java, JavaUnavailable, find_java
 
 
@@ -37,6 +38,15 @@ def test_the_java_of_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.M
     chosen = put(tmp_path / "home" / "bin" / "java", 'openjdk version "17.0.15" 2025-04-15')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     assert find_java() == Java(chosen, 17)
+
+
+def test_classes_belong_to_a_build_of_java_wherever_it_is_called(tmp_path: Path) -> None:
+    """Spark calls it through a script, which is written anew."""
+    one, script, other = (
+        SharedClasses("kafka", Java(tmp_path / name, 17, build), [tmp_path / "kafka.jar"]).archive
+        for name, build in (("java", "17.0.15+6"), ("script", "17.0.15+6"), ("java", "17.0.16+8"))
+    )
+    assert one == script != other
 
 
 @pytest.mark.parametrize(

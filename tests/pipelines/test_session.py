@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -30,6 +32,16 @@ where = "nth = 1"
 type = "account.charged"
 version = 2
 data.amount_cents = "CAST(cents AS BIGINT)"
+"""
+
+MAPPED = """
+import pathlib, sys
+from pipelines import session
+from shared.runtime import classes
+classes.user_cache = lambda: pathlib.Path(sys.argv[1])
+with session.spark_session("tests") as spark:
+    java = spark._jvm.java.lang.ProcessHandle.current().pid()
+    print(pathlib.Path(f"/proc/{java}/maps").read_text())
 """
 
 
@@ -72,15 +84,30 @@ def test_another_spark_of_this_machine_is_not_used(monkeypatch: pytest.MonkeyPat
     assert os.environ.keys().isdisjoint({"SPARK_HOME", "SPARK_REMOTE"})
 
 
-def test_a_checkout_may_have_a_space_in_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkout_and_a_cache_may_have_spaces_in_their_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM's options are split at spaces."""
     monkeypatch.setattr(session, "java_home", lambda: Path("java"))
     monkeypatch.setattr(session, "fetch_jars", lambda _: [])
     monkeypatch.setattr(session, "_LOG4J", Path("/my projects/onefold/log4j2.properties"))
-    monkeypatch.setattr(os, "environ", {})
-    first, *others = session._own_settings("local[*]", "1g", None)["spark.driver.extraJavaOptions"].split()
-    assert first == "-Dlog4j2.configurationFile=file:///my%20projects/onefold/log4j2.properties"
-    assert others == [*session._JVM]
+    monkeypatch.setattr(os, "environ", {"XDG_CACHE_HOME": str(tmp_path / "my cache")})
+    (tmp_path / "my cache" / "onefold").mkdir(parents=True)
+    options = shlex.split(session._own_settings("local[*]", "1g", None)["spark.driver.extraJavaOptions"])
+    assert options[0] == "-Dlog4j2.configurationFile=file:///my%20projects/onefold/log4j2.properties"
+    assert options[-1].startswith(f"-XX:ArchiveClassesAtExit={tmp_path / 'my cache' / 'onefold' / 'spark-classes-'}")
+
+
+def test_no_task_reads_the_directories_of_archives(spark: Any) -> None:
+    (path,) = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.path).collect()
+    assert not [entry for entry in path if entry.endswith((".jar", ".zip"))]
+
+
+@pytest.mark.long  # Spark starts without, too, in twice the time
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_first_session_leaves_its_classes_to_the_next(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", MAPPED, str(tmp_path)]
+    mapped = [subprocess.run(program, stdout=subprocess.PIPE, text=True, check=True).stdout for _ in range(2)]
+    (archive,) = tmp_path.glob("spark-classes-*")
+    assert [str(archive) in maps for maps in mapped] == [False, True]
 
 
 @pytest.mark.parametrize("file", ["services/shop/evolve.py", "shared/domain/state.py", "pipelines/folds.py"])

@@ -1,0 +1,35 @@
+"""A Java program's classes, parsed and verified: one start leaves them, and the next ones take half the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from shared.runtime.jars import user_cache
+from shared.runtime.java import Java
+
+_QUIET = "-Xlog:cds=off,cds+dynamic=off"  # Java goes on without an archive that it can't use
+_MAGIC = 4  # bytes; Java writes the head of an archive last
+
+
+class SharedClasses:
+    """The archive, in the user's cache, of the classes of these jars as this Java has loaded them in a program."""
+
+    def __init__(self, name: str, java: Java, jars: Iterable[Path]) -> None:
+        made_by = f"{java.build} {[*map(str, jars)]}"
+        self.archive = user_cache() / f"{name}-classes-{sha256(made_by.encode()).hexdigest()[:16]}.jsa"
+
+    def mapped(self) -> list[str]:
+        """Options of a Java that uses them, if they are there."""
+        return [_QUIET, f"-XX:SharedArchiveFile={self.archive}"] if self._is_whole() else []
+
+    def mapped_or_left(self) -> list[str]:
+        """Options of a Java that uses them; if they aren't there, it leaves them in the seconds before it ends."""
+        return self.mapped() or [_QUIET, f"-XX:ArchiveClassesAtExit={self.archive}"]
+
+    def _is_whole(self) -> bool:
+        with suppress(OSError), self.archive.open("rb") as archive:
+            return any(archive.read(_MAGIC))
+        return False
