@@ -37,10 +37,7 @@ TESTS = Path(__file__).parent
 LONG = ("pipelines/test_archive.py", "pipelines/test_mirrored", "tutorials/")
 """These take minutes each. `dev.py test --long` runs them."""
 
-FIRST = (
-    *("seed", "pipelines", "scaffold", "engine", "queries", "faults", "sinks", "shop", "kafka", "dev", "demo"),
-    *("console", "effects", "doctor", "versions", "releases"),
-)
+FIRST = ("seed", "pipelines", "scaffold", "engine", "queries", "faults", "sinks", "shop", "kafka", "dev")
 """The longest begin first and unit tests last, or one process would be left with one of them when the others end."""
 
 SESSION_S = 6  # a silent worker's partitions move after this time

@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient
 from shared.domain.errors import OnefoldError
 from shared.runtime.child import Child
 from shared.runtime.classes import SharedClasses
-from shared.runtime.jars import KAFKA_JARS, fetch_jars
+from shared.runtime.jars import KAFKA_JARS, fetch_jars, user_cache
 from shared.runtime.java import Java, as_properties, find_java
 from shared.runtime.positions import Place
 
@@ -158,7 +158,7 @@ class EmbeddedKafka:
             log.close()
 
     def _prepare(self, java: Java, jars: Sequence[Path], lock: int) -> None:
-        classes = SharedClasses("kafka", java, jars)
+        classes = SharedClasses(user_cache(), "kafka", java, jars)
         cluster_id, ports = self._identity()
         voters = ",".join(f"{number}@{_HOST}:{port}" for number, port in enumerate(ports[1::2], start=1))
         for number, (client, controller) in enumerate(zip(ports[::2], ports[1::2], strict=True), start=1):

@@ -7,7 +7,6 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from shared.runtime.jars import user_cache
 from shared.runtime.java import Java
 
 _QUIET = "-Xlog:cds=off,cds+dynamic=off"  # Java goes on without an archive that it can't use
@@ -15,11 +14,11 @@ _MAGIC = 4  # bytes; Java writes the head of an archive last
 
 
 class SharedClasses:
-    """The archive, in the user's cache, of the classes of these jars as this Java has loaded them in a program."""
+    """The archive of the classes of these jars as this Java has loaded them in a program."""
 
-    def __init__(self, name: str, java: Java, jars: Iterable[Path]) -> None:
+    def __init__(self, folder: Path, name: str, java: Java, jars: Iterable[Path]) -> None:
         made_by = f"{java.build} {[*map(str, jars)]}"
-        self.archive = user_cache() / f"{name}-classes-{sha256(made_by.encode()).hexdigest()[:16]}.jsa"
+        self.archive = folder / f"{name}-classes-{sha256(made_by.encode()).hexdigest()[:16]}.jsa"
 
     def mapped(self) -> list[str]:
         """Options of a Java that uses them, if they are there."""

@@ -183,7 +183,7 @@ def test_a_full_disk_is_reported_with_the_log(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_first_broker_leaves_its_classes_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.runtime.classes.user_cache", lambda: tmp_path)
+    monkeypatch.setattr(embedded, "user_cache", lambda: tmp_path)
     monkeypatch.setattr(embedded, "_STOP_DEADLINE_S", 90.0)  # what is late is left out
     for number in (1, 2):
         with EmbeddedKafka(tmp_path / f"data{number}", tmp_path / "logs") as kafka:

@@ -43,7 +43,7 @@ def test_the_java_of_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.M
 def test_classes_belong_to_a_build_of_java_wherever_it_is_called(tmp_path: Path) -> None:
     """Spark calls it through a script, which is written anew."""
     one, script, other = (
-        SharedClasses("kafka", Java(tmp_path / name, 17, build), [tmp_path / "kafka.jar"]).archive
+        SharedClasses(tmp_path, "kafka", Java(tmp_path / name, 17, build), [tmp_path / "kafka.jar"]).archive
         for name, build in (("java", "17.0.15+6"), ("script", "17.0.15+6"), ("java", "17.0.16+8"))
     )
     assert one == script != other

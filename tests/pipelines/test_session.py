@@ -37,8 +37,7 @@ data.amount_cents = "CAST(cents AS BIGINT)"
 MAPPED = """
 import pathlib, sys
 from pipelines import session
-from shared.runtime import classes
-classes.user_cache = lambda: pathlib.Path(sys.argv[1])
+sys.prefix = sys.argv[1]
 with session.spark_session("tests") as spark:
     java = spark._jvm.java.lang.ProcessHandle.current().pid()
     print(pathlib.Path(f"/proc/{java}/maps").read_text())
@@ -84,16 +83,17 @@ def test_another_spark_of_this_machine_is_not_used(monkeypatch: pytest.MonkeyPat
     assert os.environ.keys().isdisjoint({"SPARK_HOME", "SPARK_REMOTE"})
 
 
-def test_a_checkout_and_a_cache_may_have_spaces_in_their_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkout_may_have_a_space_in_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM's options are split at spaces."""
     monkeypatch.setattr(session, "java_home", lambda: Path("java"))
     monkeypatch.setattr(session, "fetch_jars", lambda _: [])
     monkeypatch.setattr(session, "_LOG4J", Path("/my projects/onefold/log4j2.properties"))
-    monkeypatch.setattr(os, "environ", {"XDG_CACHE_HOME": str(tmp_path / "my cache")})
-    (tmp_path / "my cache" / "onefold").mkdir(parents=True)
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "my .venv"))
+    (tmp_path / "my .venv").mkdir()
     options = shlex.split(session._own_settings("local[*]", "1g", None)["spark.driver.extraJavaOptions"])
     assert options[0] == "-Dlog4j2.configurationFile=file:///my%20projects/onefold/log4j2.properties"
-    assert options[-1].startswith(f"-XX:ArchiveClassesAtExit={tmp_path / 'my cache' / 'onefold' / 'spark-classes-'}")
+    assert options[-1].startswith(f"-XX:ArchiveClassesAtExit={tmp_path / 'my .venv' / 'spark-classes-'}")
 
 
 def test_no_task_reads_the_directories_of_archives(spark: Any) -> None:
