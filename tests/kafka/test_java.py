@@ -40,13 +40,21 @@ def test_the_java_of_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.M
     assert find_java() == Java(chosen, 17)
 
 
-def test_classes_belong_to_a_build_of_java_wherever_it_is_called(tmp_path: Path) -> None:
-    """Spark calls it through a script, which is written anew."""
-    one, script, other = (
-        SharedClasses(tmp_path, "kafka", Java(tmp_path / name, 17, build), [tmp_path / "kafka.jar"]).archive
-        for name, build in (("java", "17.0.15+6"), ("script", "17.0.15+6"), ("java", "17.0.16+8"))
-    )
-    assert one == script != other
+def test_classes_belong_to_a_build_of_java_however_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark calls it through a script, which is written anew, and `-version` repeats options of the environment."""
+    archives = []
+    for name, before, build in (
+        ("a", "", "6"),
+        ("b", "NOTE: Picked up JDK_JAVA_OPTIONS: -Xint\n", "6"),
+        ("c", "", "7"),
+    ):
+        runtime = f"OpenJDK Runtime Environment (build 17.0.15+{build})"
+        put(tmp_path / name / "bin" / "java", f'{before}openjdk version "17.0.15" 2025-04-15\n{runtime}')
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / name))
+        archives.append(SharedClasses(tmp_path, "kafka", find_java(), [tmp_path / "kafka.jar"]).archive)
+    assert archives[0] == archives[1] != archives[2]
 
 
 @pytest.mark.parametrize(
