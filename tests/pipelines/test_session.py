@@ -91,9 +91,12 @@ def test_a_checkout_may_have_a_space_in_its_path(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "environ", {})
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "my .venv"))
     (tmp_path / "my .venv").mkdir()
-    options = shlex.split(session._own_settings("local[*]", "1g", None)["spark.driver.extraJavaOptions"])
-    assert options[0] == "-Dlog4j2.configurationFile=file:///my%20projects/onefold/log4j2.properties"
-    assert options[-1].startswith(f"-XX:ArchiveClassesAtExit={tmp_path / 'my .venv' / 'spark-classes-'}")
+    options = session._own_settings("local[*]", "1g", None)["spark.driver.extraJavaOptions"]
+    first, *others, quiet, leaving = shlex.split(options)
+    assert first == "-Dlog4j2.configurationFile=file:///my%20projects/onefold/log4j2.properties"
+    assert others == [*session._JVM]
+    assert quiet.startswith("-Xlog:cds=off")
+    assert leaving.startswith(f"-XX:ArchiveClassesAtExit={tmp_path / 'my .venv' / 'spark-classes-'}")
 
 
 def test_no_task_reads_the_directories_of_archives(spark: Any) -> None:
