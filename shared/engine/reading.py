@@ -46,13 +46,17 @@ class Reading:
         return max(0, source.end - source.position)
 
     def begin(self) -> None:
-        """Read all that is held; sources wait until the tables of their partition are restored."""
+        """Read all that is held; sources wait until the tables of their partition are restored.
+
+        Not what is ours: the marker that ends it may not be written yet, and a broker refuses a fetch from behind it.
+        """
+        held = self._holdings.replicas.held.items()
         positions = {place: source.position for place, source in self._holdings.sources.items()}
-        positions |= {place: replica.position for place, replica in self._holdings.replicas.held.items()}
+        positions |= {place: replica.position for place, replica in held if not replica.ours}
         if positions:
             self._reader.assign(positions)
             self._gap_guard = GapGuard(positions)
-            self._reader.pause(*self._holdings.unread())
+            self._reader.pause(*(self._holdings.unread() & positions.keys()))
 
     def end(self) -> None:
         self._reader.assign({})
@@ -98,7 +102,7 @@ class Reading:
         reader, held = self._reader, self._holdings.replicas.held.items()
         if [place for place, r in held if not r.ours and r.advance(reader.position(place), reader.highwater(place))]:
             unread = self._holdings.unread()
-            reader.pause(*unread)
+            reader.pause(*(reader.assignment() & unread))
             reader.resume(*(reader.assignment() - unread))
         self._holdings.replicas.tell_of_restore()
 

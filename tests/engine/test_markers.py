@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -30,6 +30,13 @@ class Committing:
         self._broker = broker
 
     def forget_pending(self, _partitions: object, _member: bytes) -> None: ...
+
+    def written_ends(self, places: Iterable[Place]) -> Mapping[Place, int]:
+        """Its marker comes later, as a broker's may."""
+        written = {place: len(self._broker.slots[place]) for place in places}
+        for place in written:
+            append(self._broker, place, "open")
+        return written
 
     def send(self, records: Sequence[Record]) -> None:
         self._written = {Place(record.topic, record.partition): 0 for record in records}
@@ -119,3 +126,13 @@ def test_a_wait_for_the_position_of_a_marker_ends_at_once() -> None:
         assert told.done()
 
     with_engine(wait)
+
+
+def test_what_is_ours_is_not_read_from_behind_a_marker_that_is_still_being_written() -> None:
+    async def take_over_again(engine: Engine, broker: Broker) -> None:
+        await engine._begin()
+        await busy_turns(engine, broker)
+        await engine._settle()
+        assert broker.committed[BUSY] == 1 + A_FEW
+
+    with_engine(take_over_again)

@@ -592,6 +592,7 @@ class FakeReader:
         self._positions: dict[Place, int] = {}
         self._paused: set[Place] = set()
         self._loses: set[Place] = set()
+        self._beyond: Sequence[Place] = ()
         self._past: Mapping[Place, Past | None] = {}
 
     async def stop(self) -> None: ...
@@ -601,6 +602,7 @@ class FakeReader:
     def assign(self, positions: Mapping[Place, int]) -> None:
         self._positions = dict(positions)
         self._paused.clear()
+        self._beyond = [place for place, at in positions.items() if at > len(self._broker.slots[place])]
         self._loses = {place for place in self._positions if self._chance.random() < LOST_FIRST}
         self._past = {place: self._broker.asked() for place in self._positions} if self._broker.past else {}
 
@@ -626,6 +628,8 @@ class FakeReader:
         return self._positions[place]
 
     async def getmany(self, *, max_records: int, **_: Any) -> dict[Place, list[Any]]:
+        if self._beyond:  # librdkafka may have asked for it before it was paused
+            raise OffsetGone(f"{self._beyond[0]}")
         fetched: dict[Place, list[Any]] = {}
         for place in self._chance.sample(sorted(self._positions), len(self._positions)):
             left = max_records - sum(map(len, fetched.values()))
