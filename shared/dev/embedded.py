@@ -38,6 +38,7 @@ _STOP_DEADLINE_S = 15.0
 _LOCK_DEADLINE_S = 10.0
 _PAUSE_S = 0.05
 _FULL_BYTES = 1 << 20
+_FEATURES = "bootstrap.checkpoint"  # the versions of what the brokers of this release do; read at the first start
 _ERROR_LINES = 8
 _ERROR = re.compile(r" (ERROR|FATAL) |^(Caused by: )?[\w.$]+(Exception|Error): ")
 
@@ -169,7 +170,7 @@ class EmbeddedKafka:
             log = self._log_dir / f"kafka-{number}.log"
             self._brokers[number] = _Broker(number, (client, controller), command, log, self._data_dir, lock)
         tool = java.kafka(jars, classes.mapped())
-        self._format([*tool, "kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config"])
+        self._format([*tool, "kafka.tools.StorageTool"], cluster_id)
 
     def _identity(self) -> tuple[str, list[int]]:
         """The cluster's id and each broker's client and controller port, the same as before where they are free."""
@@ -219,23 +220,44 @@ class EmbeddedKafka:
             **self._properties,
         }
 
-    def _format(self, command: list[str]) -> None:
-        """Creates the folders of the brokers that have none, each completely or not at all."""
+    def _format(self, tool: list[str], cluster_id: str) -> None:
+        """Creates the folders of the brokers that have none, each completely or not at all.
+
+        Kafka's tool makes one, once for all of this user's clusters; any other differs from it by its ids only.
+        """
         missing = [number for number in self._brokers if not (self._data_dir / f"node-{number}").exists()]
         if not missing:
             return
         new = self._data_dir / "new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
-        tools = {
-            number: _tool([*command, str(self._data_dir / f"node-{number}.properties")], new) for number in missing
-        }
-        output = {number: tool.communicate()[0] for number, tool in tools.items()}
-        for number, tool in tools.items():
-            if tool.returncode:
-                raise BrokerFailed(f"cannot format {self._data_dir / f'node-{number}'}:\n{output[number]}")
-            (new / f"node-{number}").rename(self._data_dir / f"node-{number}")
+        features = user_cache() / f"{KAFKA_JARS.stem}.checkpoint"
+        if not features.exists():
+            self._format_by_tool([*tool, "format", "--cluster-id", cluster_id, "--config"], new, features)
+        for number in missing:
+            folder = new / f"node-{number}"
+            folder.mkdir()
+            shutil.copy(features, folder / _FEATURES)
+            ids: dict[str, str | int] = {
+                "version": 1,
+                "cluster.id": cluster_id,
+                "node.id": number,
+                "directory.id": _kafka_uuid(),
+            }
+            (folder / "meta.properties").write_text(as_properties(ids))
+            folder.rename(self._data_dir / folder.name)
         new.rmdir()
+
+    def _format_by_tool(self, command: list[str], new: Path, features: Path) -> None:
+        done = subprocess.run(
+            [*command, str(self._data_dir / "node-1.properties")],
+            cwd=new, capture_output=True, text=True, errors="replace", check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise BrokerFailed(f"cannot format {self._data_dir / 'node-1'}:\n{done.stdout}{done.stderr}")
+        shutil.copy(new / "node-1" / _FEATURES, whole := features.with_name(f"{features.name}.{os.getpid()}"))
+        whole.replace(features)
+        shutil.rmtree(new / "node-1")
 
 
 class _Broker:
@@ -303,12 +325,6 @@ class _Broker:
         disk = "" if shutil.disk_usage(self._folder).free > _FULL_BYTES else " (its disk is full)"
         quoted = "\n  ".join(errors[-_ERROR_LINES:])
         return BrokerFailed(f"broker {self._number} {what}{disk}; the last errors in {self._log}:\n  {quoted}")
-
-
-def _tool(command: list[str], folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    )
 
 
 def _known_brokers(admin: AdminClient) -> Set[int]:
