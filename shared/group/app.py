@@ -23,7 +23,15 @@ from shared.engine.engine import Engine
 from shared.engine.processors import Processor
 from shared.engine.wiring import codecs_of, wired
 from shared.group.assignor import AbleAssignor
-from shared.group.internals import EngineTableManager, EngineTransport, EngineWorker, LogReader, keep_alive, sign
+from shared.group.internals import (
+    EngineTableManager,
+    EngineTransport,
+    EngineWorker,
+    LogReader,
+    keep_alive,
+    leave_group,
+    sign,
+)
 from shared.group.routes import RouteKeeper
 from shared.group.store import HiddenStore
 from shared.kafka.access import ANSWER_S
@@ -40,7 +48,7 @@ from shared.tables.store import RowStore
 from shared.topology.topics import KEPT_FOR_EVER, Table, Topology
 
 LEASE_SHARE = 0.9  # of the time that the group waits for a silent worker
-HEARTBEAT_S = 1.0  # at most; also how soon the others learn that a worker has left
+HEARTBEAT_S = 0.3  # at most; also how soon the others learn that a worker has left
 HEARTBEATS = 5  # in a session, at least
 REBALANCE_S = 15.0  # how long the group waits for a worker to release its partitions
 MAX_POLL_INTERVAL_S = 60.0  # after this long without progress an engine gives up its partitions
@@ -149,10 +157,14 @@ class WorkerApp(faust.App):
         await self.add_runtime_dependency(self._http(self))
 
     async def on_stop(self) -> None:
-        await self.engine.leave()
+        await leave_group(self)
         await super().on_stop()
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.stop)
+
+    def warm(self) -> set[int]:
+        """The partitions of which this worker has a copy that is nearly up to date, where to make one takes long."""
+        return self.engine.holdings.replicas.warm(self.settings.recovery_lag)
 
     @property
     def lease_s(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from math import inf
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 HEED_S = 1.0
+WARM_S = 0.1
 ASK_AGAIN_S = 0.2  # for topics that the brokers don't tell of
 PROOFS = 3  # of its membership, in the time of a lease
 
@@ -71,7 +72,7 @@ _FIXES: Mapping[type[BaseException], str] = {
 
 
 class EngineThread(driver.AIOKafkaConsumerThread):
-    """Notes how long the group surely counts this member in, and leaves the group when the worker is told to stop."""
+    """Notes how long the group surely counts this member in."""
 
     app: WorkerApp
     consumer: EngineConsumer
@@ -87,11 +88,18 @@ class EngineThread(driver.AIOKafkaConsumerThread):
         join_again(coordinator)
         assign_all(coordinator)
 
-    async def on_thread_stop(self) -> None:
-        if self.app.settings.leave_on_stop and self._consumer is not None:
-            # a static member never leaves by itself: its partitions would wait for the session time-out
-            self._consumer._coordinator._group_instance_id = None
-        await super().on_thread_stop()
+    async def leave(self) -> None:
+        """The others of the group are given the partitions from now on. Returns when the group knows, or can't be told.
+
+        A static member never leaves by itself: its partitions would wait for the session time-out.
+        """
+        if self._consumer is None:
+            return
+        coordinator = self._consumer._coordinator
+        coordinator._group_instance_id = None
+        leaving = asyncio.run_coroutine_threadsafe(coordinator.close(), self.thread_loop)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.wrap_future(leaving), ANSWER_S)
 
 
 def note_proofs(coordinator: Any, topic: str, every_s: float, proven: Callable[[float], None]) -> None:
@@ -260,6 +268,20 @@ class EngineConsumer(driver.Consumer):
                 log.critical("the worker stops: its group does not let it in", reason=reason)
                 raise GroupRefused(reason) from refusal
 
+    @Service.task
+    async def _join_when_warm(self) -> None:
+        """The group's leader gives this worker what it awaits when it joins with a warm copy of that."""
+        awaited, asked = frozenset[int](), True
+        while not self.should_stop:
+            await self.sleep(WARM_S)
+            before, awaited = awaited, frozenset(_assignor_of(self.app).awaited)
+            if awaited != before:
+                asked = not awaited
+                log.info("others own partitions until this worker has a warm copy of them", partitions=sorted(awaited))
+            if not asked and awaited <= self.app.warm():
+                asked = True
+                self._thread.thread_loop.call_soon_threadsafe(self._member()._coordinator.request_rejoin)
+
     def note_sync(self, sent: float) -> None:
         self.synced = sent
 
@@ -276,8 +298,14 @@ class EngineConsumer(driver.Consumer):
         self._member().pause(*ours)
         await super().on_partitions_assigned(assigned, generation_id)
 
-    async def on_stop(self) -> None:
+    async def leave(self) -> None:
+        """Release all partitions, and leave the group if its other workers are to take them."""
         await self.app.engine.leave()
+        if self.app.settings.leave_on_stop:
+            await cast(EngineThread, self._thread).leave()
+
+    async def on_stop(self) -> None:
+        await self.leave()
         await super().on_stop()
 
     def resume_partitions(self, tps: Iterable[TP]) -> None:
@@ -456,6 +484,16 @@ def owners(app: WorkerApp, changelog: str) -> Mapping[int, str]:
 def members(app: WorkerApp) -> frozenset[str]:
     """The URL of every worker of the group, with and without partitions."""
     return frozenset(_assignor_of(app).changelog_distribution)
+
+
+def awaited(app: WorkerApp) -> Set[int]:
+    """The partitions that another worker owns until this one has a warm copy of them."""
+    return _assignor_of(app).awaited
+
+
+async def leave_group(app: WorkerApp) -> None:
+    """Before all else of a worker that stops: others take its partitions while it closes what it has open."""
+    await _consumer_of(app).leave()
 
 
 def _consumer_of(app: WorkerApp) -> EngineConsumer:

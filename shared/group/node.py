@@ -19,7 +19,7 @@ from shared.engine.holdings import Holdings
 from shared.engine.sources import Source
 from shared.engine.wiring import decider_of
 from shared.group.app import WorkerApp
-from shared.group.internals import members, owners
+from shared.group.internals import awaited, members, owners
 from shared.kafka.lookup import read_at
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import CommandProducer, ProducerFailed
@@ -172,6 +172,7 @@ class WorkerNode:
             and (self.routes is None or self.routes.read)
             and engine.membership.in_lease
             and self._held.replicas.serves_all(engine.assignment.active)
+            and not awaited(self._app)
         )
 
     def status(self) -> Status:

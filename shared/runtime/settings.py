@@ -135,6 +135,14 @@ class Settings(BaseSettings):
         Field(description="URL of the database that `sink` fills; in dev, a file in the data folder"),
     ] = SecretStr("")
     standbys: Annotated[int, Field(ge=0, le=8, description="warm copies of every table, 0 to 8")] = 0
+    recovery_lag: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=10**9,
+            description="a partition moves once its next owner has all but so many changelog records of it",
+        ),
+    ] = 10_000
     session_timeout_s: Annotated[
         float,
         Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from shared.topology.topics import DELETIONS_KEPT_S, KEPT_FOR_EVER, Table, Topol
 log = structlog.get_logger(__name__)
 
 _MARGIN_S = 3_600.0  # for the restore that follows, and for the clock of a worker that no broker has told the time yet
+_WORTH_A_WAIT = 100  # changelog records; to read fewer takes less time than to join a group again
 TELL_S = 5.0  # between two lines about a long restore
 
 
@@ -31,9 +33,9 @@ class Replica:
     """One partition of a table. It is restored once `position` has reached `target`, and of an owner also `end`.
 
     Offsets are the changelog's: position is the next to apply, target the end when the partition was taken over,
-    end the last end seen, end_known_at when the brokers last gave it, by `elapsed_s`. applied_until: timestamp of the
-    last record applied, in seconds since the epoch. whole_until: likewise, up to when the store lacked no deletion
-    when it was opened.
+    end the last end seen, end_known_at when the brokers last gave it, by `elapsed_s`, log_start its start at the
+    take-over. applied_until: timestamp of the last record applied, in seconds since the epoch. whole_until: likewise,
+    up to when the store lacked no deletion when it was opened.
     kept: whether it began with rows that the local store had. failure: set by a read that found the store broken.
     """
 
@@ -46,6 +48,7 @@ class Replica:
     end_known_at: float = -inf
     applied_until: float = 0.0
     whole_until: float = 0.0
+    log_start: int = 0
     restored: bool = False
     began: float = field(default_factory=time.monotonic)
     start: int = 0
@@ -148,6 +151,23 @@ class Replicas:
             per_s = (before - left) / (now - before_s)
             self._told = now, left
             log.info("restoring", to_restore=left, per_s=round(per_s, 1), left_s=time_left_s(left, per_s))
+
+    def warm(self, few: int) -> set[int]:
+        """The partitions whose rows are all here but for so few changelog records, if they have enough to be waited for.
+
+        Called from any thread.
+        """
+        copies = defaultdict[int, list[Replica]](list)
+        for place, replica in list(self.held.items()):
+            copies[place.number].append(replica)
+        return {
+            number
+            for number, held in copies.items()
+            if len(held) == len(self._tables)
+            and all(each.restored for each in held)
+            and sum(each.lag for each in held) <= few
+            and sum(each.end - each.log_start for each in held) >= _WORTH_A_WAIT
+        }
 
     def serves_all(self, assigned: Iterable[Place]) -> bool:
         """Whether all table partitions among these are held here, owned and restored."""
@@ -281,6 +301,7 @@ class Replicas:
             end,
             end,
             whole_until=whole_until,
+            log_start=start,
             restored=position >= end,
             start=position,
             kept=kept,

@@ -65,6 +65,7 @@ def engine() -> Engine:
 @pytest.fixture
 def node(engine: Engine) -> WorkerNode:
     app = SimpleNamespace(topology=SHOP, settings=Settings(), engine=engine, new_consumer=None, routes=None)
+    app.assignor = SimpleNamespace(awaited=frozenset())
     return WorkerNode(cast(Any, app))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import MagicMock
@@ -33,6 +34,7 @@ class Member:
 
     def __init__(self, name: str, topics: set[str], standbys: int = 0, *, of_onefold: bool = True) -> None:
         self.topics = topics
+        self.warm: set[int] = set()
         app = SimpleNamespace(
             tracer=None,
             sensors=MagicMock(),
@@ -40,6 +42,7 @@ class Member:
             tables=SimpleNamespace(changelog_topics=topics - {SOURCE}, data={}),
             abilities=frozenset(topics),
             topology=SimpleNamespace(service="shop"),
+            warm=lambda: self.warm,
         )
         kind = AbleAssignor if of_onefold else PartitionAssignor
         self.assignor: Any = kind(cast(Any, app), standbys)
@@ -52,6 +55,11 @@ class Member:
     def owned(self) -> Mapping[str, set[int]]:
         places = self.assignor.assigned_actives()
         return {topic: {number for at, number in places if at == topic} for topic in self.topics}
+
+    def catch_up(self) -> None:
+        """Of all that it was given, it has a copy now that would take long to make."""
+        copies = {*self.assignor.assigned_actives(), *self.assignor.assigned_standbys()}
+        self.warm = {number for topic, number in copies if topic == ROWS}
 
 
 def assign(leader: Member, **members: Member) -> dict[str, Any]:
@@ -134,3 +142,58 @@ def test_workers_that_say_nothing_of_their_abilities_are_known_by_their_topics()
     before, new = Member("before", OLD, of_onefold=False), Member("new", NEW)
     assign(new, before=before, new=new)
     assert (before.owned[SOURCE], new.owned[SOURCE]) == (set(), PARTITIONS)
+
+
+@pytest.mark.parametrize("standbys", [0, 1])
+def test_a_worker_owns_partitions_once_it_has_a_warm_copy_of_them(standbys: int) -> None:
+    first, second = Member("first", OLD, standbys), Member("second", OLD, standbys)
+    assign(first, first=first)
+    first.catch_up()
+    assign(first, first=first, second=second)
+    assert (first.owned, second.owned[ROWS]) == (dict.fromkeys(OLD, PARTITIONS), set())
+    assert len(second.assignor.awaited) == 4
+    copies = {(topic, number) for topic, number in second.assignor.assigned_standbys()}
+    assert copies >= {(ROWS, number) for number in second.assignor.awaited}
+    second.catch_up()
+    awaited = second.assignor.awaited
+    assign(second, first=first, second=second)
+    assert second.owned == dict.fromkeys(OLD, awaited)
+    assert first.owned == dict.fromkeys(OLD, PARTITIONS - awaited)
+    assert not second.assignor.awaited
+
+
+@pytest.mark.parametrize("standbys", [0, 1, 2])
+@pytest.mark.parametrize("seed", range(8))
+def test_nobody_restores_what_another_has_and_all_own_as_much_in_the_end(seed: int, standbys: int) -> None:
+    chance = Random(seed)
+    present: dict[str, Member] = {}
+    for step in range(30):
+        if present and chance.random() < 0.3:
+            del present[chance.choice(sorted(present))]
+        if len(present) < 4 and (not present or chance.random() < 0.5):
+            present[f"w{step}"] = Member(f"w{step}", OLD, standbys)
+        _assigned(chance, present)
+        for member in present.values():
+            if chance.random() < 0.5:
+                member.catch_up()
+    for _ in range(6):  # while any asks again
+        for member in present.values():
+            member.catch_up()
+        _assigned(chance, present)
+    owned = [len(member.owned[ROWS]) for member in present.values()]
+    assert max(owned) - min(owned) <= 1
+    assert not any(member.assignor.awaited for member in present.values())
+
+
+def _assigned(chance: Random, present: Mapping[str, Member]) -> None:
+    had = {number for member in present.values() for number in member.warm}
+    assign(present[chance.choice(sorted(present))], **present)
+    for member in present.values():
+        assert member.owned[ROWS] == member.owned[SOURCE]
+        assert not (member.owned[ROWS] & had) - member.warm
+        copies = {number for topic, number in member.assignor.assigned_standbys() if topic == ROWS}
+        assert not copies & member.owned[ROWS]
+        assert copies >= member.assignor.awaited
+        member.warm &= copies | member.owned[ROWS]
+    owners = [number for member in present.values() for number in member.owned[ROWS]]
+    assert sorted(owners) == sorted(PARTITIONS)

@@ -1,4 +1,4 @@
-"""A long restore tells how far it is, how fast, and how long it will take."""
+"""A long restore keeps nobody waiting while another worker has the rows, and tells how far it is and how fast."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.faults import broken
 from tests.faults.load import Load, new_names
 from tests.faults.run import new_seed
 from tests.faults.transfers import Transfers
+from tests.queries.cluster import owned_by
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.broker
@@ -54,6 +55,28 @@ def test_a_long_restore_tells_its_pace_and_its_end(tmp_path: Path) -> None:
         assert all(later["to_restore"] <= earlier["to_restore"] for earlier, later in pairwise(lines))
         assert lines[-1]["to_restore"] < lines[0]["to_restore"]
         assert any(line["per_s"] and line["left_s"] for line in lines)
+
+
+def test_a_worker_without_its_disk_owns_partitions_once_it_has_restored_them(tmp_path: Path) -> None:
+    with accounts_stack(tmp_path, workers=2, recovery_lag=10) as stack:
+        first, second = stack.workers
+        ids = [f"kept-{number}" for number in range(200)]
+        with httpx.Client(base_url=first.url, timeout=60.0) as http:
+            opened = [http.post(f"/accounts/{id}", headers={"Idempotency-Key": "open"}) for id in ids]
+            assert {answer.status_code for answer in opened} == {201}
+            second.stop()
+            shutil.rmtree(stack.settings.data_dir / second.name)
+            second.command = broken.command(broken.fetches_little)
+            second.spawn()
+            eventually(lambda: _restoring(second), bool, DEADLINE_S)
+            found = {200}
+            while _restoring(second):
+                assert found == {200}
+                found = {http.get(f"/accounts/{id}").status_code for id in ids[::20]}
+        second.await_ready(DEADLINE_S)
+        assert owned_by(stack, second)
+        lines = [json.loads(line) for line in second.log.read_text().splitlines() if '"event": "took over"' in line]
+        assert max(line["to_restore"] for line in lines) < 150, "each partition has more than that"
 
 
 def _cluster(worker: Worker) -> dict[str, Any]:
