@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -39,6 +39,8 @@ _SETTINGS = {
 }
 # the optimising compiler costs more than it gives in runs of seconds to minutes
 _JVM = ("-XX:+UseParallelGC", "-XX:TieredStopAtLevel=1")
+_UNITS, _WIDE_BYTES = "bkmgt", 32 << 30
+_WIDE = "-XX:-UseCompressedOops"  # which Java chooses itself then
 _SHIM = """\
 #!/bin/sh
 for argument; do
@@ -88,7 +90,8 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
     """Sets this process's environment for the JVM about to start, too."""
     for elsewhere in ("SPARK_HOME", "SPARK_REMOTE"):  # of another version than the pyspark here
         os.environ.pop(elsewhere, None)
-    os.environ["JAVA_HOME"] = str(java_home())
+    java = find_java(_NEWEST_JAVA)
+    os.environ["JAVA_HOME"] = str(_shimmed(java))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     local = master.startswith("local")  # executors elsewhere connect to the driver
     if local:
@@ -107,22 +110,24 @@ def _own_settings(master: str, memory: str, cores: int | None) -> dict[str, str]
         "spark.databricks.delta.snapshotPartitions": str(tasks),
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(tasks),
         "spark.driver.extraJavaOptions": " ".join(
-            f'"{option}"' for option in (f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", *_JVM, *_classes(jars))
+            f'"{option}"'
+            for option in (f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}", *_JVM, *_classes(java, jars, memory))
         ),
     }
 
 
-def _classes(jars: Iterable[Path]) -> list[str]:
+def _classes(java: Java, jars: Iterable[Path], memory: str) -> list[str]:
     """Options of a Java that starts in half the time, by some 150 MB that the first one leaves in this environment."""
     folder = Path(sys.prefix)  # Java knows classes by the paths of their jars, and most of these are here
-    classes = SharedClasses(folder, "spark", find_java(_NEWEST_JAVA), jars)
+    options = (*_JVM, *([_WIDE] if _is_wide(memory) else []))
+    classes = SharedClasses(folder, "spark", java, jars, options)
     return classes.mapped_or_left() if os.access(folder, os.W_OK) else classes.mapped()
 
 
-@cache
-def java_home() -> Path:
-    """The home of a Java that Spark starts on. Raises JavaUnavailable."""
-    return _shimmed(find_java(_NEWEST_JAVA))
+def _is_wide(memory: str) -> bool:
+    """Whether pointers into a heap of that size, such as 4g, are too wide for classes that a smaller one has left."""
+    found = re.fullmatch(r"(\d+)([kmgt])b?", memory.lower())
+    return found is not None and int(found[1]) << 10 * _UNITS.index(found[2]) >= _WIDE_BYTES
 
 
 def _shimmed(java: Java) -> Path:

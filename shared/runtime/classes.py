@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from hashlib import sha256
@@ -11,13 +12,16 @@ from shared.runtime.java import Java
 
 _QUIET = "-Xlog:cds=off,cds+dynamic=off"  # Java goes on without an archive that it can't use
 _MAGIC = 4  # bytes; Java writes the head of an archive last
+_ALSO_FROM = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")  # every Java that has these takes them
 
 
 class SharedClasses:
-    """The archive of the classes of these jars as this Java has loaded them in a program."""
+    """The archive of the classes of these jars as this Java, with these options and those of the environment, has
+    loaded them in a program. Java refuses one that it has left with others, such as another collector."""
 
-    def __init__(self, folder: Path, name: str, java: Java, jars: Iterable[Path]) -> None:
-        made_by = f"{java.build} {[*map(str, jars)]}"
+    def __init__(self, folder: Path, name: str, java: Java, jars: Iterable[Path], options: Iterable[str] = ()) -> None:
+        also = [os.environ[each] for each in _ALSO_FROM if each in os.environ]
+        made_by = f"{java.build} {[*map(str, jars)]} {[*options, *also]}"
         self.archive = folder / f"{name}-classes-{sha256(made_by.encode()).hexdigest()[:16]}.jsa"
 
     def mapped(self) -> list[str]:

@@ -57,6 +57,17 @@ def test_classes_belong_to_a_build_of_java_however_it_is_called(
     assert archives[0] == archives[1] != archives[2]
 
 
+def test_classes_that_a_java_with_other_options_has_left_are_not_taken_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def archive(*options: str) -> Path:
+        return SharedClasses(tmp_path, "kafka", Java(Path("java"), 17), [], options).archive
+
+    plain, serial = archive(), archive("-XX:+UseSerialGC")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseZGC")
+    assert len({plain, serial, archive(), archive("-XX:+UseSerialGC")}) == 4
+
+
 @pytest.mark.parametrize(
     ("stated", "code"),
     [

@@ -15,8 +15,9 @@ import pytest
 
 from pipelines import session
 from pipelines.catalog import table_of
-from pipelines.session import code_digest, java_home
+from pipelines.session import code_digest
 from shared.dev.stack import Stack
+from shared.runtime.java import Java
 from tests.pipelines.conftest import latest, read_records
 
 MAPPING = """
@@ -47,17 +48,22 @@ with session.spark_session("tests") as spark:
 def put_java(home: Path, stated: str) -> None:
     executable = home / "bin" / "java"
     executable.parent.mkdir(parents=True)
-    executable.write_text(f'#!/bin/sh\necho \'openjdk version "{stated}"\' "$@" >&2\n')
+    told = f'openjdk version "{stated}"'
+    executable.write_text(f"#!/bin/sh\necho >> {home}/asked\necho '{told}' \"$@\" >&2\n")
     executable.chmod(0o755)
 
 
-def test_a_java_too_new_for_spark_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_too_new_for_spark_is_passed_over_and_the_other_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_java(tmp_path / "newest", "25.0.1")
     put_java(tmp_path / "older", "17.0.15")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "newest"))
-    monkeypatch.setenv("PATH", f"{tmp_path}/older/bin:/usr/bin:/bin")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    java = java_home.__wrapped__() / "bin" / "java"
+    given = {"JAVA_HOME": f"{tmp_path}/newest", "PATH": f"{tmp_path}/older/bin", "XDG_CACHE_HOME": f"{tmp_path}/cache"}
+    monkeypatch.setattr(os, "environ", given)
+    monkeypatch.setattr(session, "fetch_jars", lambda _: [])
+    session._own_settings("local[*]", "1g", None)
+    assert (tmp_path / "older" / "asked").read_text() == "\n"
+    java = Path(given["JAVA_HOME"], "bin", "java")
     run = subprocess.run([java, "-Xmx1g", "--add-modules=jdk.incubator.vector"], capture_output=True, text=True)
     unpacked = f"-Dorg.xerial.snappy.tempdir={java.parent} -DZstdTempFolder={java.parent}"
     assert run.stderr == f'openjdk version "17.0.15" {unpacked} -Xmx1g\n'
@@ -65,7 +71,7 @@ def test_a_java_too_new_for_spark_is_passed_over(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("master", ["local[*]", "local-cluster[2,1,1024]", "spark://spark.example:7077"])
 def test_the_driver_leaves_loopback_for_a_cluster_only(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "java_home", lambda: Path("java"))
+    monkeypatch.setattr(session, "_shimmed", lambda _: Path("java"))
     monkeypatch.setattr(session, "fetch_jars", lambda _: [])
     monkeypatch.setattr(os, "environ", {})
     settings = session._own_settings(master, "1g", None)
@@ -76,7 +82,7 @@ def test_the_driver_leaves_loopback_for_a_cluster_only(master: str, monkeypatch:
 
 
 def test_another_spark_of_this_machine_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "java_home", lambda: Path("java"))
+    monkeypatch.setattr(session, "_shimmed", lambda _: Path("java"))
     monkeypatch.setattr(session, "fetch_jars", lambda _: [])
     monkeypatch.setattr(os, "environ", {"SPARK_HOME": "/opt/spark-3.5", "SPARK_REMOTE": "sc://host"})
     session._own_settings("local[*]", "1g", None)
@@ -85,7 +91,7 @@ def test_another_spark_of_this_machine_is_not_used(monkeypatch: pytest.MonkeyPat
 
 def test_a_checkout_may_have_a_space_in_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The JVM's options are split at spaces."""
-    monkeypatch.setattr(session, "java_home", lambda: Path("java"))
+    monkeypatch.setattr(session, "_shimmed", lambda _: Path("java"))
     monkeypatch.setattr(session, "fetch_jars", lambda _: [])
     monkeypatch.setattr(session, "_LOG4J", Path("/my projects/onefold/log4j2.properties"))
     monkeypatch.setattr(os, "environ", {})
@@ -97,6 +103,14 @@ def test_a_checkout_may_have_a_space_in_its_path(tmp_path: Path, monkeypatch: py
     assert others == [*session._JVM]
     assert quiet.startswith("-Xlog:cds=off")
     assert leaving.startswith(f"-XX:ArchiveClassesAtExit={tmp_path / 'my .venv' / 'spark-classes-'}")
+
+
+def test_classes_are_left_anew_only_for_a_heap_that_could_not_use_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    leaving = [session._classes(Java(Path("java"), 17), [], memory)[-1] for memory in ("1g", "31744M", "32g", "1t")]
+    assert leaving[0] == leaving[1] != leaving[2] == leaving[3]
 
 
 def test_no_task_reads_the_directories_of_archives(spark: Any) -> None:
