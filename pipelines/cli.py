@@ -6,12 +6,12 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from py4j.protocol import Py4JError
@@ -89,14 +89,12 @@ def parity(
     brokers, verdicts = _brokers(bootstrap, [each.changelog for each in chosen]), list[consistency.Verdict]()
     served = _served(url, path, [each.table.name for each in chosen])
     with _spark("parity", master, memory) as spark:
-        for each in chosen:
-            asked = url if each.table.name in served else None
-            if isinstance(each, JoinedTable):
-                of_part = partial(_archive, spark, archive)
-                verdict = joined.check(spark, brokers, each, of_part, url=asked, path=path, sample=sample)
-            else:
-                kept = _archive(spark, archive, each)
-                verdict = consistency.check(spark, brokers, each, archive=kept, url=asked, path=path, sample=sample)
+
+        def options(of: AnyTable) -> dict[str, Any]:
+            return {"url": url if of.table.name in served else None, "path": path, "sample": sample}
+
+        found = _verdicts(spark, brokers, chosen, archive, options)
+        for each, verdict in zip(chosen, found, strict=True):
             name = verdict.table if service else f"{each.topology.service}/{verdict.table}"
             verdicts.append(replace(verdict, table=name))
             typer.echo(str(verdicts[-1]))
@@ -298,6 +296,27 @@ def insights(
         pictures.draw_revenue(days.collect(), out)
         pictures.draw_retention(months.collect(), out)
     typer.echo(f"written to {results.RESULTS.name}; pictures in {out}")
+
+
+def _verdicts(
+    spark: SparkSession,
+    brokers: Brokers,
+    chosen: Iterable[AnyTable],
+    archive: str | None,
+    options: Callable[[AnyTable], dict[str, Any]],
+) -> Iterator[consistency.Verdict]:
+    """Those of folded tables first, by one job, or by one each if it has to sort an archive."""
+    folded = [each for each in chosen if isinstance(each, FoldedTable)]
+    if archive:
+        for each in folded:
+            kept = _archive(spark, archive, each)
+            yield consistency.check(spark, brokers, each, archive=kept, **options(each))
+    elif folded:
+        compared = [consistency.Comparison(spark, brokers, each, **options(each)) for each in folded]
+        yield from consistency.verdicts(compared)
+    for join in chosen:
+        if isinstance(join, JoinedTable):
+            yield joined.check(spark, brokers, join, partial(_archive, spark, archive), **options(join))
 
 
 def _served(url: str | None, path: str | None, tables: list[str]) -> Collection[str]:

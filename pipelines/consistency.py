@@ -7,21 +7,24 @@ be behind: an aggregate's must include all events of that moment, a view's those
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import partial, reduce
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
+from pyspark import Broadcast
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines import folds, sources
 from pipelines.answers import ask
 from pipelines.answers import difference as answer_difference
 from pipelines.archive import Archive
-from pipelines.arrow import as_batches, rows_of, schema_of
+from pipelines.arrow import as_batches
 from pipelines.catalog import FoldedTable, Version, table_in
 from pipelines.divergence import Divergence, canonical, first_divergences, records_of
 from pipelines.events import records_below
@@ -31,15 +34,17 @@ from pipelines.served import Compared, compare
 from pipelines.sources import Flow
 from shared.domain.errors import OnefoldError, first_problem
 from shared.domain.row import RowCodec
+from shared.kafka.access import client_config
 from shared.kafka.brokers import Brokers, Positions
+from shared.kafka.spans import Span, read
+from shared.runtime.positions import Place
 
 DIFFERENCES_SHOWN = 5
 REASONS_A_TASK = 100
 TRIES = 3
 HISTORIES = 1_000
 
-_VERDICTS = "agree long, differ long, key binary, why string"
-_ANSWERS = "key binary, answer binary"
+_VERDICTS = "partition int, agree long, differ long, key binary, why string"
 
 
 class DeadLettersMoved(OnefoldError):
@@ -54,6 +59,16 @@ class NothingRead(OnefoldError):
 
     Operator action: rebuild the version if it was raised; start its workers; then run it again.
     """
+
+
+class Judged(NamedTuple):
+    """_VERDICTS: how many keys of a partition agree and differ; or a key that differs, and why."""
+
+    partition: int
+    agree: int
+    differ: int
+    key: bytes | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,69 +102,123 @@ class Verdict:
         return "\n  ".join([*lines, f"and {more:,} more"] if more else lines)
 
 
-def check(
-    spark: SparkSession,
-    brokers: Brokers,
-    table: FoldedTable,
-    *,
-    archive: Archive | None = None,
-    url: str | None = None,
-    path: str | None = None,
-    sample: int | None = None,
-) -> Verdict:
-    """Compares every key of `table` or, of one partition, about `sample`; with `url`, also what the service serves of
-    them: rows, lists, and of HISTORIES aggregates also histories and outcomes. path: of a row, see `worker_at`.
+def check(spark: SparkSession, brokers: Brokers, table: FoldedTable, **options: Any) -> Verdict:
+    """Of one table. options: of its Comparison, which see for what it raises."""
+    (verdict,) = verdicts([Comparison(spark, brokers, table, **options)])
+    return verdict
 
-    archive: has the events that the topic no longer has. Raises BrokersUnavailable, HistoryIncomplete,
-    ServiceUnavailable, DeadLettersMoved or NothingRead.
+
+class Comparison:
+    """The rows of a table as of one moment, and the events that they include: every key or, of one partition, about
+    `sample`; with `url`, also what the service serves of them: rows, lists, and of HISTORIES aggregates also histories
+    and outcomes.
     """
-    for _ in range(TRIES):
-        before = present_scope(brokers, table, parked_keys(brokers, table))
-        # In this order, an event that a row or an answer includes is below the end of the events.
-        settled = settled_in(brokers, table)
-        spans = sources.spans(brokers, table.changelog)
-        changelog, rows, chosen = rows_of_table(spark, brokers, table.changelog, spans, sample)
-        answers = _answers(url, table, rows, path) if url else {}
-        parked = parked_keys(brokers, table)
-        scope = present_scope(brokers, table, parked)
-        if scope.is_within(before):
-            break
-    else:
-        raise DeadLettersMoved(f"dead letters of {table.table.name} were retried during all {TRIES} reads of it")
-    events = events_of(spark, brokers, table, scope, archive, chosen)
-    folded = folds.states(events, table, since=settled).frame
-    judged = _compare(rows, folded, _as_rows(spark, answers), table).collect()
-    agree, differ = sum(row.agree for row in judged), sum(row.differ for row in judged)
-    reasons = {bytes(row.key): row.why for row in judged if row.key is not None}
-    served = Compared()
-    if url and answers:
-        some = {} if table.is_view else records_of(events, list(answers)[:HISTORIES])
-        served = compare(url, path, table, answers, some, chosen and chosen.number)
-        wrong = served.wrong.keys() - reasons.keys()
-        agree, differ, reasons = agree - len(wrong), differ + len(wrong), {**served.wrong, **reasons}
-    first = dict(sorted(reasons.items())[:DIFFERENCES_SHOWN])
-    divergences = first_divergences(table, events, changelog, first) if first else ()
-    keys = sum(not each.is_page for each in parked)
-    asked = {"also over HTTP": len(answers), **served.counts} if answers else {}
-    number = chosen and chosen.number
-    return Verdict(table.table.name, agree, differ, asked, keys, divergences, number)
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        brokers: Brokers,
+        table: FoldedTable,
+        *,
+        archive: Archive | None = None,
+        url: str | None = None,
+        path: str | None = None,
+        sample: int | None = None,
+    ) -> None:
+        """archive: has the events that the topic no longer has. path: of a row, see `worker_at`.
+
+        Raises BrokersUnavailable, HistoryIncomplete, ServiceUnavailable, DeadLettersMoved or NothingRead.
+        """
+        for _ in range(TRIES):
+            before = present_scope(brokers, table, parked_keys(brokers, table))
+            # In this order, an event that a row or an answer includes is below the end of the events.
+            settled = settled_in(brokers, table)
+            self._live = live_rows(brokers, table.changelog, sample)
+            self._answers = ask(url, table.table.name, sorted(self._live.keys()), path) if url else {}
+            parked = parked_keys(brokers, table)
+            scope = present_scope(brokers, table, parked)
+            if scope.is_within(before):
+                break
+        else:
+            raise DeadLettersMoved(f"dead letters of {table.table.name} were retried during all {TRIES} reads of it")
+        self._table, self._url, self._path, chosen = table, url, path, self._live.chosen
+        self._number = chosen and chosen.number
+        self._parked = sum(not each.is_page for each in parked)
+        self._events = events_of(spark, brokers, table, scope, archive, chosen)
+        self._changelog = sources.between(spark, brokers, table.changelog, self._live.spans)
+        told = spark.sparkContext.broadcast(self._answers) if self._answers else None
+        judge = partial(_judge, table.package, table.table.name, folds.checked_partitions(table), settled)
+        self._judged = self._events.then(partial(judge, self._live, told), _VERDICTS)
+
+    def judged(self, index: int) -> DataFrame:
+        return self._judged.frame.withColumn("index", F.lit(index))
+
+    def verdict(self, judged: Iterable[Judged]) -> Verdict:
+        """judged: of the partitions that have events."""
+        table, answers = self._table, self._answers
+        found = [*judged]
+        for number in {*self._live.filled} - {each.partition for each in found}:
+            found += _judged(table, number, self._live.rows(number), (), answers)
+        agree, differ = sum(each.agree for each in found), sum(each.differ for each in found)
+        reasons = {bytes(each.key): each.why for each in found if each.key is not None}
+        served = Compared()
+        if self._url and answers:
+            some = {} if table.is_view else records_of(self._events, list(answers)[:HISTORIES])
+            served = compare(self._url, self._path, table, answers, some, self._number)
+            wrong = served.wrong.keys() - reasons.keys()
+            agree, differ, reasons = agree - len(wrong), differ + len(wrong), {**served.wrong, **reasons}
+        first = dict(sorted(reasons.items())[:DIFFERENCES_SHOWN])
+        divergences = first_divergences(table, self._events, self._changelog, first) if first else ()
+        asked = {"also over HTTP": len(answers), **served.counts} if answers else {}
+        return Verdict(table.table.name, agree, differ, asked, self._parked, divergences, self._number)
 
 
-def rows_of_table(
-    spark: SparkSession, brokers: Brokers, changelog: str, spans: Mapping[int, tuple[int, int]], sample: int | None
-) -> tuple[Flow, DataFrame, Sample | None]:
-    """The changelog's records, and the last of each key, as `sources.latest`; only of a sample's keys, if asked.
+def verdicts(comparisons: Sequence[Comparison]) -> Iterator[Verdict]:
+    """Of each, in their order; one Spark job reads and compares all of them."""
+    frames = (comparison.judged(index) for index, comparison in enumerate(comparisons))
+    found = defaultdict[int, list[Judged]](list)
+    for *judged, index in reduce(DataFrame.unionByName, frames).collect():
+        found[index].append(Judged(*judged))
+    return (comparison.verdict(found[index]) for index, comparison in enumerate(comparisons))
 
-    spans: where its records begin and end.
-    """
+
+class Live(NamedTuple):
+    """The rows of a table as its changelog has them up to fixed ends. spans: of each partition that is read."""
+
+    client: Mapping[str, Any]
+    changelog: str
+    spans: Mapping[int, tuple[int, int]]
+    chosen: Sample | None = None
+
+    @property
+    def filled(self) -> list[int]:
+        return [number for number, (start, end) in self.spans.items() if start < end]
+
+    def rows(self, number: int) -> dict[bytes, bytes]:
+        """The last of each key in the partition, without the deleted ones; of a sample, only of its keys."""
+        last = dict[bytes | None, bytes | None]()
+        for chunk in read(self.client, Span(Place(self.changelog, number), *self.spans.get(number, (0, 0)))):
+            last.update(zip(chunk.keys, chunk.values, strict=True))
+        chosen = self.chosen
+        return {
+            key: row
+            for key, row in last.items()
+            if key is not None and row is not None and (chosen is None or chosen.has(key))
+        }
+
+    def keys(self) -> Iterator[bytes]:
+        for number in self.filled:
+            yield from self.rows(number)
+
+
+def live_rows(brokers: Brokers, changelog: str, sample: int | None) -> Live:
+    """As of now. sample: about how many keys, of one partition."""
+    live = Live(client_config(brokers.bootstrap), changelog, sources.spans(brokers, changelog))
     if sample is None:
-        records = sources.between(spark, brokers, changelog, spans)
-        return records, sources.latest(records), None
-    chosen = sample_of(spans)
-    records = sources.between(spark, brokers, changelog, chosen.of(spans))
-    chosen = chosen.narrowed(sources.latest(records), sample)
-    records = chosen.taken(records)
-    return records, sources.latest(records), chosen
+        return live
+    chosen = sample_of(live.spans)
+    live = live._replace(spans=chosen.of(live.spans), chosen=chosen)
+    return live._replace(chosen=chosen.narrowed(live.keys(), sample))
 
 
 def events_of(
@@ -186,40 +255,55 @@ def settled_in(brokers: Brokers, table: FoldedTable) -> Positions:
     return starts | positions
 
 
-def _answers(url: str, table: FoldedTable, rows: DataFrame, path: str | None) -> dict[bytes, bytes]:
-    keys = sorted(bytes(row.key) for row in rows.select("key").collect())
-    return ask(url, table.table.name, keys, path)
-
-
-def _as_rows(spark: SparkSession, answers: Mapping[bytes, bytes]) -> DataFrame:
-    columns = [list(answers.keys()), list(answers.values())]
-    return spark.createDataFrame(pa.table(columns, schema=schema_of(_ANSWERS)))
-
-
-def _compare(rows: DataFrame, folded: DataFrame, answers: DataFrame, table: FoldedTable) -> DataFrame:
-    """Per task how many keys agree and differ, then a line each for the first that differ."""
-    all_of_key = rows.join(folded, ["partition", "key"], "full_outer").join(answers, "key", "left")
-    columns = all_of_key.select("key", "row", "answer", "sequence", "state", "later", "problem")
-    return columns.mapInArrow(partial(_judge, table.package, table.table.name), _VERDICTS)
-
-
-def _judge(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _judge(
+    package: str,
+    name: str,
+    partitions: int | None,
+    since: Mapping[int, int],
+    live: Live,
+    answers: Broadcast[Mapping[bytes, bytes]] | None,
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """A step of a Flow: from records to _VERDICTS. Rows are read first, before a compaction removes them."""
     table = table_in(package, name)
+    for number, states in folds.folded(table, partitions, since, batches):
+        judged = _judged(table, number, live.rows(number), states, answers.value if answers else {})
+        yield from as_batches(judged, _VERDICTS)
+
+
+def _judged(
+    table: FoldedTable,
+    number: int,
+    rows: dict[bytes, bytes],
+    states: Iterable[tuple[Any, ...]],
+    answers: Mapping[bytes, bytes],
+) -> Iterator[Judged]:
+    """Of a partition, how many keys agree and differ, then a line each for the first that differ.
+
+    rows: which are taken out. states: as in `pipelines.folds.STATES`.
+    """
     codec = table.row_codec
     agree = differ = 0
     reasons: list[tuple[bytes, str]] = []
-    for key, row, answer, sequence, state, later, problem in rows_of(batches):
+
+    def each_key() -> Iterator[tuple[Any, ...]]:
+        for _, key, *fields in states:
+            yield key, rows.pop(key, None), *fields
+        yield from ((key, row, 0, -1, None, (), None) for key, row in rows.items())
+
+    for key, row, sequence, _, state, later, problem in each_key():
         if row is None and not sequence and problem is None:
             continue  # its first event came after the changelog was read
-        versions = table.versions(sequence or 0, [state or to_json(table.initial), *(later or ())])
+        versions = table.versions(sequence, [state or to_json(table.initial), *later])
         why = f"its events cannot be folded: {problem}" if problem else difference(codec, row, versions)
-        if why is None and answer is not None:
-            why = answer_difference(answer, versions, to_json(table.initial))
+        if why is None and key in answers:
+            why = answer_difference(answers[key], versions, to_json(table.initial))
         agree += why is None
         differ += why is not None
         if why is not None and len(reasons) < REASONS_A_TASK:
             reasons.append((key, why))
-    yield from as_batches([(agree, differ, None, None), *((0, 0, key, why) for key, why in reasons)], _VERDICTS)
+    yield Judged(number, agree, differ)
+    yield from (Judged(number, 0, 0, key, why) for key, why in reasons)
 
 
 def difference(codec: RowCodec[Any], row: bytes | None, versions: Sequence[Version]) -> str | None:

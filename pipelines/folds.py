@@ -63,25 +63,37 @@ def states(records: Flow, table: FoldedTable, since: Mapping[int, int] | None = 
 
     since: the offset by partition from which on every single state is given, too.
     """
-    partitions = table.topology.partitions if table.is_view and table.table.keyed_by_id else None
-    fold = partial(fold_batches, table.package, table.table.name, partitions, dict(since or {}))
+    fold = partial(fold_batches, table.package, table.table.name, checked_partitions(table), dict(since or {}))
     return records.then(fold, STATES)
+
+
+def checked_partitions(table: FoldedTable) -> int | None:
+    """Their number if the engine checks that a row's key belongs where its events are."""
+    return table.topology.partitions if table.is_view and table.table.keyed_by_id else None
 
 
 def fold_batches(
     package: str, table: str, partitions: int | None, since: Mapping[int, int], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """The same for the batches of one Spark partition; a Kafka partition is whole within it.
+    """The same for the batches of one Spark partition; a Kafka partition is whole within it. partitions: see
+    `checked_partitions`."""
+    for _, rows in folded(table_in(package, table), partitions, since, batches):
+        yield from as_batches(rows, STATES)
 
-    partitions: their number if the engine checks that a row's key belongs where its events are; else None.
-    """
-    described = table_in(package, table)
-    clocked = described.table.expires is not None
+
+def folded(
+    table: FoldedTable, partitions: int | None, since: Mapping[int, int], batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[int, Iterator[tuple[Any, ...]]]]:
+    """Each Kafka partition as soon as its first record is there, and its STATES, which take the others."""
+    clocked = table.table.expires is not None
     for number, runs in groupby(_of_one_partition(batches, clocked=clocked), key=lambda run: run.partition):
-        fold = _PartitionFold(described, number, partitions, since.get(number))
-        for run in runs:
-            fold.feed(run.offsets, run.keys, run.values, run.clocks)
-        yield from as_batches(fold.rows(), STATES)
+        yield number, _folded(_PartitionFold(table, number, partitions, since.get(number)), runs)
+
+
+def _folded(fold: _PartitionFold, runs: Iterable[_Run]) -> Iterator[tuple[Any, ...]]:
+    for run in runs:
+        fold.feed(run.offsets, run.keys, run.values, run.clocks)
+    yield from fold.rows()
 
 
 class _PartitionFold:

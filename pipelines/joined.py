@@ -35,7 +35,7 @@ from pipelines.consistency import (
     DeadLettersMoved,
     Verdict,
     events_of,
-    rows_of_table,
+    live_rows,
     settled_in,
 )
 from pipelines.divergence import Divergence, canonical, records_of
@@ -93,8 +93,10 @@ def check(
         before, _ = _scopes(brokers, table)
         # in this order, an event that a row includes is below the end of the events
         settled = [settled_in(brokers, part) for part in table.every]
-        spans = sources.spans(brokers, table.changelog)
-        _, rows, chosen = rows_of_table(spark, brokers, table.changelog, spans, sample)
+        live = live_rows(brokers, table.changelog, sample)
+        spans, chosen = live.spans, live.chosen
+        changelog = sources.between(spark, brokers, table.changelog, spans)
+        rows = sources.latest(chosen.taken(changelog) if chosen else changelog)
         answers, kept = _asked(spark, brokers, table, rows, spans, url, path) if url else ({}, {})
         scopes, parked = _scopes(brokers, table)
         if all(scope.is_within(other) for scope, other in zip(scopes, before, strict=True)):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from heapq import nsmallest
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 
 from pipelines.sources import RECORDS, Batches, Flow
 
@@ -32,18 +31,20 @@ class Sample(NamedTuple):
         """What there is of its partition."""
         return {number: each for number, each in by_partition.items() if number == self.number}
 
-    def narrowed(self, rows: DataFrame, count: int) -> Sample:
-        """To the first `count` of the keys that have a row, and what lies between them. rows: by `key`."""
-        found = rows.select(F.crc32(F.concat(F.lit(self.salt), "key")).alias("hash")).orderBy("hash")
-        hashes = [row.hash for row in found.limit(count).collect()]
+    def narrowed(self, keys: Iterable[bytes], count: int) -> Sample:
+        """To the first `count` of these keys, and what lies between them."""
+        hashes = nsmallest(count, map(self._hash, keys))
         return self._replace(below=hashes[-1] + 1) if len(hashes) == count else self
 
     def has(self, key: bytes) -> bool:
-        return crc32(key, crc32(self.salt)) < self.below
+        return self._hash(key) < self.below
 
     def taken(self, records: Flow, *, clocked: bool = False) -> Flow:
         """The records of its keys. clocked: the others lose key and value instead, as the clock goes by them, too."""
         return records.then(partial(_taken, self, clocked), RECORDS)
+
+    def _hash(self, key: bytes) -> int:
+        return crc32(key, crc32(self.salt))
 
 
 def sample_of(spans: Mapping[int, tuple[int, int]]) -> Sample:

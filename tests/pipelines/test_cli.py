@@ -19,7 +19,8 @@ def test_parity_of_everything_names_tables_with_their_service(monkeypatch: pytes
     """Two services may have a table of the same name."""
     monkeypatch.setattr(cli, "_spark", lambda *_: nullcontext())
     monkeypatch.setattr(cli, "_brokers", lambda *_: None)
-    monkeypatch.setattr(consistency, "check", agreed)
+    monkeypatch.setattr(consistency, "Comparison", agreed)
+    monkeypatch.setattr(consistency, "verdicts", iter)
     monkeypatch.setattr(joined, "check", agreed)
     every = [f"1 of 1 {each.topology.service}/{each.table.name}" for each in cli._chosen(None, None)]
     assert CliRunner().invoke(cli.cli, ["parity"]).output.splitlines()[-1].endswith(f": {', '.join(every)}")

@@ -57,6 +57,18 @@ def test_rows_that_are_the_fold_of_their_events_agree(spark: Any, ledger: Any) -
     assert str(check(spark, ledger)) == "5 of 5 accounts agree"
 
 
+def test_one_job_compares_all_tables(spark: Any, ledger: Any) -> None:
+    ledger.decide(*opened("ann"), ("nobody", Pay(amount_cents=1)))
+    compared = [consistency.Comparison(spark, Brokers(ledger.bootstrap), ledger.table) for _ in range(2)]
+    spark.sparkContext.setJobGroup("compared", "all tables")
+    try:
+        found = list(consistency.verdicts(compared))
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+    assert [(each.agree, each.differ) for each in found] == [(2, 0)] * 2
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup("compared")) == 1
+
+
 def test_a_row_from_before_its_state_got_a_field_is_still_the_fold() -> None:
     older = b'{"sequence":1,"state":{"phase":"open","balance_cents":0},"outcomes":{},"offset":0}'
     now = to_json(fold(DECIDER.evolve, [AccountOpened()], DECIDER.initial))
