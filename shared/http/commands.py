@@ -305,10 +305,14 @@ class _Traced:
             span = span._replace(attributes=told, error=str(answer.status_code) if answer.status_code >= 500 else "")
             return answer
         finally:
-            self.tracing.tell([span._replace(end_ns=int(brokers_clock.now() * 1e9))])
+            self._tell(span)
 
     def cancel(self) -> None:
         self.asked.cancel()
+        self._tell(self.span)
+
+    def _tell(self, span: Span) -> None:
+        self.tracing.tell([span._replace(end_ns=int(brokers_clock.now() * 1e9))])
 
 
 class Commands:

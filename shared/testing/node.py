@@ -29,6 +29,7 @@ from shared.runtime.positions import Committed, Place
 from shared.runtime.routes import Routes
 from shared.runtime.settings import Settings
 from shared.runtime.status import ReplicaStatus, SourceStatus, Status
+from shared.runtime.tracing import Tracing
 from shared.tables import indexing
 from shared.tables.feed import Change, Feed
 from shared.tables.rows import Rows
@@ -61,7 +62,7 @@ class MemoryNode:
         """
         self.topology = topology
         self.decider = decider_of(processors)
-        self.tracing = None
+        self.tracing: Tracing | None = None
         self.routes: Routes | None = None
         self.settings = settings or Settings(data_dir=Path(gettempdir(), f"onefold-{uuid4()}"))
         self.refuses: set[int] = set()

@@ -26,6 +26,8 @@ from shared.http.problems import problem
 from shared.kafka.producer import SendUncertain
 from shared.privacy.sealing import Sealer
 from shared.runtime.settings import Settings
+from shared.runtime.traces import Span
+from shared.runtime.tracing import Tracing
 from shared.testing.node import MemoryNode
 from shared.topology.topics import Table, Topic
 from tests.accounts.api import routes
@@ -292,8 +294,11 @@ async def test_lines_that_wait_have_a_budget_of_which_one_client_has_half(monkey
 
 
 async def test_nothing_more_is_begun_for_a_client_that_has_hung_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans of what was begun end, too."""
     monkeypatch.setattr(lines_module, "IN_FLIGHT", 7)
-    node, port = Undecided(TOPOLOGY, []), free_port()
+    node, port, told = Undecided(TOPOLOGY, []), free_port(), list[Span]()
+    node.tracing = Tracing("http://collector", 1.0, "1")
+    monkeypatch.setattr(node.tracing, "tell", told.extend)
     body = body_of([line("open")] * 50)
     lines = ("POST /accounts/commands HTTP/1.1", "Host: x", f"Content-Type: {LINES}", f"Content-Length: {len(body)}")
     async with serving(create_api(node, routes), port):
@@ -303,6 +308,8 @@ async def test_nothing_more_is_begun_for_a_client_that_has_hung_up(monkeypatch: 
         writer.close()
         await holds(lambda: not node._waiting._outcomes)
         assert node.appended == 7
+    assert [span.error for span in told] == ["not answered"] * 7
+    assert all(span.end_ns > span.begin_ns for span in told)
 
 
 async def holds(condition: Callable[[], bool]) -> None:
