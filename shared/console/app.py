@@ -130,7 +130,7 @@ def create_console(
     @console.get("/stream")
     async def stream() -> Response:
         """A Picture in each event, for as long as somebody reads."""
-        return StreamingResponse(_events(feed), media_type="text/event-stream")
+        return StreamingResponse(events_of(feed), media_type="text/event-stream")
 
     @console.get("/ask/{service}/{target:path}")
     async def ask(service: str, request: Request, onefold_console: Annotated[str, Header()]) -> Response:
@@ -196,8 +196,9 @@ async def _answer(passed: Awaitable[Passed]) -> Response:
     return Response(body, status, media_type=media_type)
 
 
-async def _events(feed: Feed) -> AsyncIterator[bytes]:
-    async with aclosing(feed.frames()) as frames:
+async def events_of(feed: Feed, over: asyncio.Future[None] | None = None) -> AsyncIterator[bytes]:
+    """Its frames as Server-Sent Events, until `over` is done."""
+    async with aclosing(feed.frames(over)) as frames:
         async for frame in frames:
             yield b"data: " + frame + b"\n\n"
 

@@ -30,7 +30,8 @@ T = TypeVar("T")
 Workers = Callable[[], Mapping[str, Sequence[str]]]
 """The URLs of workers that run now, by service, as far as they are known."""
 
-EVERY_S = 0.35
+EVERY_S = 0.35  # for news; other figures cost more
+COUNTED_EVERY_S = 0.7  # a take-over is seen within a second
 _LISTED_EVERY_S = 1.0  # a worker asks all others for that
 _EXAMINED_EVERY_S = 15.0  # the doctor, and who looks for versions, ask every broker for much
 _ANSWER_S = peers.ANSWER_S + 2.0  # for so long a worker waits for a member that is frozen
@@ -68,7 +69,7 @@ class _Known:
     looks: Looks = field(default_factory=Looks)
     letters: Sequence[Letter] = ()
     standing: Standing | None = None
-    listed_at: float = 0.0
+    listed_at: float = -math.inf
 
 
 class News:
@@ -157,32 +158,44 @@ class Watcher:
         self._http: aiohttp.ClientSession | None = None
         self._diagnosis = _Asked(self._findings)
         self._news = News(tail)
+        self._counted_at = -math.inf
+        self._services_shown: Sequence[Shown] = ()
+        self._seen: object = None
+        self._frame = b""
 
     async def look(self) -> bytes:
-        """A Picture as JSON. Whatever does not answer is a `problem` in it."""
+        """A Picture as JSON; the last one where nothing is new. Whatever does not answer is a `problem` in it."""
         self._diagnosis.again()
         runs = self._runs()
         if (ended := {(each.service, each.at) for each in runs if each.exit_code is not None}) - self._ended:
             self._ended, self._ended_at = ended, time.monotonic()
         self._versions.again(since=self._ended_at)
-        urls = self._workers()
-        asked = [self._shown(each, urls.get(each.name, ())) for each in self._services]
-        shown, _ = await asyncio.gather(asyncio.gather(*asked), self._news.read())
-        return (
-            Picture(
-                at=time.time(),
-                services=shown,
-                newest=self._news.newest,
-                doctor=self._diagnosis.found,
-                acts=self._acts,
-                operator=self.operator,
-                with_token=bool(self._headers),
-                versions=self._versions.found or {},
-                verbs=self._verbs,
-                runs=runs,
-            )
-            .model_dump_json()
-            .encode()
+        await asyncio.gather(self._count(), self._news.read())
+        seen = self._counted_at, self._news.newest, self._diagnosis.found, self._versions.found, runs
+        if seen != self._seen:
+            self._seen, self._frame = seen, self._picture(runs).model_dump_json().encode()
+        return self._frame
+
+    async def _count(self) -> None:
+        """Asks each service again, if that is due."""
+        now = time.monotonic()
+        if now >= self._counted_at + COUNTED_EVERY_S:
+            urls = self._workers()
+            asked = [self._shown(each, urls.get(each.name, ())) for each in self._services]
+            self._services_shown, self._counted_at = await asyncio.gather(*asked), now
+
+    def _picture(self, runs: Sequence[Run]) -> Picture:
+        return Picture(
+            at=time.time(),
+            services=self._services_shown,
+            newest=self._news.newest,
+            doctor=self._diagnosis.found,
+            acts=self._acts,
+            operator=self.operator,
+            with_token=bool(self._headers),
+            versions=self._versions.found or {},
+            verbs=self._verbs,
+            runs=runs,
         )
 
     async def pass_on(self, service: str, target: str, body: Mapping[str, Any] | None = None) -> Passed:

@@ -109,10 +109,13 @@ class Brokers:
             time.sleep(_PAUSE_S)
         return ends
 
+    def stable_ends(self, places: Collection[Place]) -> dict[Place, int]:
+        return self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+
     def bounds(self, places: Collection[Place]) -> dict[Place, Bounds]:
         starts, ends = (self._offsets(places, spec) for spec in (OffsetSpec.earliest, OffsetSpec.latest))
         # after the ends, so that what has ended meanwhile does not look open
-        stable = self._offsets(places, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+        stable = self.stable_ends(places)
         return {each: Bounds(starts[each], min(stable[each], ends[each]), ends[each]) for each in places}
 
     def positions(self, group: str) -> dict[str, Positions]:

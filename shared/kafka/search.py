@@ -6,7 +6,7 @@ librdkafka fetches and parses outside the interpreter lock; here each record cos
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any, Self
 
@@ -58,12 +58,18 @@ class LogSearch:
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
+    def places(self, topics: Set[str]) -> Sequence[Place]:
+        """Every partition of those topics that there are."""
+        found = self._brokers.until_answered(lambda: self._consumer.list_topics(timeout=ANSWER_S)).topics
+        return [Place(name, number) for name in topics & found.keys() for number in found[name].partitions]
+
     def bounds(self, topics: Set[str]) -> Mapping[Place, Bounds]:
         """Of every partition of those topics that there are."""
-        found = self._brokers.until_answered(lambda: self._consumer.list_topics(timeout=ANSWER_S)).topics
-        return self._brokers.bounds(
-            [Place(name, number) for name in topics & found.keys() for number in found[name].partitions]
-        )
+        return self._brokers.bounds(self.places(topics))
+
+    def ends(self, places: Collection[Place]) -> Mapping[Place, int]:
+        """Of what is final."""
+        return self._brokers.stable_ends(places)
 
     def offsets_at(self, ends: Mapping[Place, int], at_ms: int) -> dict[Place, int]:
         """The offset of the first record that was appended at or after `at_ms`; the end if there is none."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from pydantic import BaseModel
 
-from shared.kafka.brokers import Bounds
 from shared.kafka.search import LogSearch
 from shared.kafka.spans import Span
 from shared.runtime.positions import Place
 from shared.stories.story import Told, instant, told
 
 KEPT = 60
-READ = 400  # records of all partitions in one look, however many have come
+READ = 2 * KEPT  # records of all partitions in one look, however many have come
+_LISTED_EVERY_S = 10.0  # the brokers tell of all topics there are
 
 
 class Passed(BaseModel):
@@ -50,34 +51,41 @@ class Tail:
         self._bootstrap = bootstrap
         self._topics = frozenset(topics)
         self._log: LogSearch | None = None
-        self._next: dict[Place, int] = {}
-        self._newest: tuple[Passed, ...] = ()
-        self._seen = 0
+        self._places: Collection[Place] = ()
+        self._listed_at = -_LISTED_EVERY_S
+        self._next: Mapping[Place, int] = {}
+        self._newest = Newest()
 
     def look(self) -> Newest:
-        """Raises BrokersUnavailable."""
+        """The same object as before where nothing is new: then it costs one question. Raises BrokersUnavailable."""
         if self._log is None:
             self._log = LogSearch(self._bootstrap)
-        bounds = self._log.bounds(self._topics)
-        spans = spans_of(bounds, self._next)
-        if spans:
+        ends = self._log.ends(self._known(self._log))
+        if spans := spans_of(ends, self._next):
             found = [
                 _passed(each) for record in self._log.records_with(spans, [b""]) if record and (each := told(record))
             ]
-            self._newest = tuple(sorted([*self._newest, *found], key=lambda each: each.at)[-KEPT:])
-            self._seen += len(found) + unread_in(spans, self._next)
-        self._next = {place: each.stable for place, each in bounds.items()}
-        return Newest(events=self._newest, seen=self._seen, unread=tuple(sorted(self._log.refused)))
+            self._newest = Newest(
+                events=tuple(sorted([*self._newest.events, *found], key=lambda each: each.at)[-KEPT:]),
+                seen=self._newest.seen + len(found) + unread_in(spans, self._next),
+                unread=tuple(sorted(self._log.refused)),
+            )
+        self._next = ends
+        return self._newest
+
+    def _known(self, log: LogSearch) -> Collection[Place]:
+        """The partitions, as of some seconds ago; of topics that there were not, as of now."""
+        now = time.monotonic()
+        if now >= self._listed_at + _LISTED_EVERY_S or self._topics - {place.topic for place in self._places}:
+            self._places, self._listed_at = log.places(self._topics), now
+        return self._places
 
 
-def spans_of(bounds: Mapping[Place, Bounds], after: Mapping[Place, int]) -> list[Span]:
+def spans_of(ends: Mapping[Place, int], after: Mapping[Place, int]) -> list[Span]:
     """What to read: all since `after`, or the last of it; where nothing was read before, or a topic was made again,
     the last. Partitions without news leave their share to the others.
     """
-    spans = []
-    for place, found in bounds.items():
-        begin = after.get(place, 0)
-        spans.append(Span(place, max(found.start, begin if begin <= found.stable else 0), found.stable))
+    spans = [Span(place, begin if (begin := after.get(place, 0)) <= end else 0, end) for place, end in ends.items()]
     news = [span for span in spans if span.start < span.end]
     most = max(1, READ // max(1, len(news)))
     return [span._replace(start=max(span.start, span.end - most)) for span in news]
