@@ -3,22 +3,25 @@ that one of the workers makes itself, beside a Prometheus that asks each worker 
 how late the page is; and how long a story takes.
 
 A viewer is a connection that reads the page's stream to its end, as a browser does; what the browser then takes to draw
-is not measured here.
+is not measured here. What a command costs is the CPU of workers and console for it: their rate depends on all that
+shares the machine, the load and the broker among them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from statistics import median
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import httpx
@@ -48,11 +51,19 @@ _TICK_S = 0.01
 Picture = dict[str, Any]
 
 
+class _Round(NamedTuple):
+    """cpu_s: of workers and console, for 1,000 commands."""
+
+    per_s: float
+    cpu_s: float
+
+
 def cost(lab: Lab, begin: Begin, load: Load) -> Report:
     report = Report()
-    with accounts(lab, WORKERS) as workers, _page(lab, workers, report) as url:
+    with accounts(lab, WORKERS) as workers, _page(lab, workers, report) as page:
+        url = page.url
         first = _story(workers[0], _told(workers[0], OLD))[1]["steps"][0]
-        _throughput(begin, workers, url, max(3, load.rounds), report)
+        _throughput(begin, workers, page, max(3, load.rounds), report)
         _lateness(begin, workers[0], url, report)
         _stories(begin, workers[0], "{topic}/{partition}/{offset}".format(**first), report)
         _take_over(begin, workers, url, report)
@@ -61,8 +72,8 @@ def cost(lab: Lab, begin: Begin, load: Load) -> Report:
 
 
 @contextmanager
-def _page(lab: Lab, workers: Sequence[Worker], report: Report) -> Iterator[str]:
-    """Its URL, once it answers."""
+def _page(lab: Lab, workers: Sequence[Worker], report: Report) -> Iterator[ConsoleProcess]:
+    """Once it answers."""
     began = time.monotonic()
     urls = {"accounts": [each.url for each in workers]}
     environment = lab.settings.environment()
@@ -70,54 +81,69 @@ def _page(lab: Lab, workers: Sequence[Worker], report: Report) -> Iterator[str]:
     try:
         _await(lambda: _answers(process.url), "the page does not answer")
         report.results.append(Result("page_up", {"s": time.monotonic() - began}))
-        yield process.url
+        yield process
     finally:
         process.stop()
 
 
-def _throughput(begin: Begin, workers: Sequence[Worker], url: str, rounds: int, report: Report) -> None:
+def _throughput(begin: Begin, workers: Sequence[Worker], page: ConsoleProcess, rounds: int, report: Report) -> None:
     """Rounds alternate, so that a machine that slows down slows all."""
     keys = _keys(workers)
     looks: dict[str, Callable[[], AbstractContextManager[None]]] = {
         "viewers_0": nullcontext,
-        f"viewers_{VIEWERS}": partial(_viewers, url, VIEWERS),
+        f"viewers_{VIEWERS}": partial(_viewers, page.url, VIEWERS),
         f"ui_viewers_{VIEWERS}": partial(_viewers, f"{workers[0].url}/ui", VIEWERS),
         "scraped": partial(_scraped, workers),
     }
-    decided: dict[str, list[float]] = {look: [] for look in looks}
-    _decided_per_s(keys, WARM_UP_S)
+    processes = {each.name: each.pid for each in workers} | {"console": page.pid}
+    decided: dict[str, list[_Round]] = {look: [] for look in looks}
+    _decided(keys, WARM_UP_S)
     for number in range(1, rounds + 1):
         for look, looking in looks.items():
             with begin(f"{look} {number}/{rounds}") as now, looking():
-                decided[look].append(_decided_per_s(keys, MEASURED_S))
-                now.done = f"{decided[look][-1]:,.0f} commands/s"
+                decided[look].append(_round(keys, processes.values()))
+                now.done = _said(decided[look][-1])
     _compare(decided, report)
+    for look, looking in looks.items():
+        with begin(f"idle {look}") as now, looking():
+            before = {name: _cpu_s([pid]) for name, pid in processes.items()}
+            time.sleep(MEASURED_S)
+            spent = {name: 100 * (_cpu_s([pid]) - before[name]) / MEASURED_S for name, pid in processes.items()}
+            now.done = ", ".join(f"{name} {of_a_core:.1f} %" for name, of_a_core in spent.items())
+        report.results.append(Result(f"idle_{look}", {f"{name}_percent": each for name, each in spent.items()}))
 
 
 def _traced(lab: Lab, begin: Begin, rounds: int, report: Report) -> None:
     """Each with workers of its own, that take turns; the collector is this process."""
-    decided: dict[str, list[float]] = {name: [] for name in TRACED}
+    decided: dict[str, list[_Round]] = {name: [] for name in TRACED}
     with _collector() as collector:
         for number in range(1, rounds + 1):
             for name, share in TRACED.items():
                 settings: dict[str, Any] = {} if share is None else {"otlp": collector, "traces": share}
                 with begin(f"{name} {number}/{rounds}") as now, accounts(lab, WORKERS, **settings) as workers:
                     keys = _keys(workers)
-                    _decided_per_s(keys, WARM_UP_S)
-                    decided[name].append(_decided_per_s(keys, MEASURED_S))
-                    now.done = f"{decided[name][-1]:,.0f} commands/s"
+                    _decided(keys, WARM_UP_S)
+                    decided[name].append(_round(keys, [each.pid for each in workers]))
+                    now.done = _said(decided[name][-1])
     _compare(decided, report)
 
 
-def _compare(decided: Mapping[str, Sequence[float]], report: Report) -> None:
-    """With the first, round by round; lowest and highest are the noise."""
+def _compare(decided: Mapping[str, Sequence[_Round]], report: Report) -> None:
+    """With the first, round by round; lowest and highest are the noise. Both ratios are below 1 where it costs more."""
     first, *others = decided
-    for name, rates in decided.items():
+    for name, found in decided.items():
+        rates, costs = [each.per_s for each in found], [each.cpu_s for each in found]
         figures = {"decided_per_s": median(rates), "rounds": len(rates), "min": min(rates), "max": max(rates)}
-        report.results.append(Result(f"decided_{name}", figures))
+        spent = {"cpu_s_per_1000": median(costs), "cpu_min": min(costs), "cpu_max": max(costs)}
+        report.results.append(Result(f"decided_{name}", figures | spent))
     for name in others:
-        pairs = zip(decided[name], decided[first], strict=True)
-        report.ratios[f"decided_{name}_vs_{first}"] = round(median(one / off for one, off in pairs), 3)
+        pairs = list(zip(decided[name], decided[first], strict=True))
+        report.ratios[f"decided_{name}_vs_{first}"] = round(median(one.per_s / off.per_s for one, off in pairs), 3)
+        report.ratios[f"cpu_{name}_vs_{first}"] = round(median(off.cpu_s / one.cpu_s for one, off in pairs), 3)
+
+
+def _said(found: _Round) -> str:
+    return f"{found.per_s:,.0f} commands/s, {1000 * found.cpu_s:.1f} ms of CPU for 1,000"
 
 
 def _keys(workers: Sequence[Worker]) -> dict[str, list[str]]:
@@ -176,10 +202,24 @@ def _collector() -> Iterator[str]:
         server.server_close()
 
 
-def _decided_per_s(keys: dict[str, list[str]], seconds: float) -> float:
+def _round(keys: dict[str, list[str]], processes: Iterable[int]) -> _Round:
+    processes = list(processes)
+    before = _cpu_s(processes)
+    decided, per_s = _decided(keys, MEASURED_S)
+    return _Round(per_s, 1000 * (_cpu_s(processes) - before) / decided)
+
+
+def _decided(keys: dict[str, list[str]], seconds: float) -> tuple[int, float]:
+    """How many commands, and how many a second."""
     with ThreadPoolExecutor(len(keys)) as pool:
         sent = list(pool.map(partial(lines_answered, seconds), keys, map(charges, keys.values())))
-    return sum(decided / took_s for decided, _, took_s in sent)
+    return sum(decided for decided, _, _ in sent), sum(decided / took_s for decided, _, took_s in sent)
+
+
+def _cpu_s(processes: Iterable[int]) -> float:
+    """That they have taken so far, all their threads. On Linux."""
+    fields = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in processes]
+    return sum(int(of[11]) + int(of[12]) for of in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def _lateness(begin: Begin, worker: Worker, url: str, report: Report) -> None:
@@ -280,10 +320,12 @@ class _Frames:
 
 @contextmanager
 def _frames(url: str) -> Iterator[_Frames]:
-    frames, over = _Frames(), Event()
+    frames, over, rest = _Frames(), Event(), b""
 
-    def read(line: str) -> None:
-        frames.all.append((time.monotonic(), json.loads(line)))
+    def read(part: bytes) -> None:
+        nonlocal rest
+        *events, rest = (rest + part).split(b"\n\n")
+        frames.all += [(time.monotonic(), json.loads(each[6:])) for each in events if each.startswith(b"data: ")]
 
     with _reading(url, read, over):
         yield frames
@@ -300,16 +342,15 @@ def _viewers(url: str, count: int) -> Iterator[None]:
 
 
 @contextmanager
-def _reading(url: str, note: Callable[[str], object], over: Event) -> Iterator[None]:
-    """Reads the stream in a thread, and notes the data of each event, from the first one on until the end."""
+def _reading(url: str, note: Callable[[bytes], object], over: Event) -> Iterator[None]:
+    """Reads the stream in a thread, and notes what comes, until the end. Something has come when this is entered."""
     begun = Event()
 
     def read() -> None:
         with httpx.stream("GET", f"{url}/stream", timeout=_WITHIN_S, trust_env=False) as stream:
-            for line in stream.iter_lines():
-                if line.startswith("data: "):
-                    note(line.removeprefix("data: "))
-                    begun.set()
+            for part in stream.iter_raw():
+                note(part)
+                begun.set()
                 if over.is_set():
                     return
 

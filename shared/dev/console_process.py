@@ -43,5 +43,9 @@ class ConsoleProcess:
         own = {name: value for name, value in os.environ.items() if name != "ONEFOLD_BOOTSTRAP"}  # `up` says where
         self._process = Child(command, log, CHECKOUT, {**own, **(environment or {})}, grace_s=_GRACE_S)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def stop(self) -> None:
         self._process.kill()

@@ -55,8 +55,13 @@ def test_the_page_is_measured_beside_the_workers(tmp_path: Path) -> None:
     with Lab(tmp_path) as lab:
         report = cost.cost(lab, numbered(), Load(1, 1, 1, 1))
     assert [*report.ratios] == [
-        *(f"decided_{look}_vs_viewers_0" for look in ("viewers_5", "ui_viewers_5", "scraped")),
-        *(f"decided_{share}_vs_untraced" for share in ("traced_0", "traced_1_percent")),
+        f"{kind}_{one}_vs_{off}"
+        for off, others in (
+            ("viewers_0", ("viewers_5", "ui_viewers_5", "scraped")),
+            ("untraced", ("traced_0", "traced_1_percent")),
+        )
+        for one in others
+        for kind in ("decided", "cpu")
     ]
     assert report.result("event_to_frame").figures["events"] == cost.EVENTS
     assert report.result("take_over_to_frame").figures.keys() == {"ms"}
