@@ -23,7 +23,7 @@ from shared.kafka.reader import ReadRecord
 from shared.kafka.search import LogSearch
 from shared.kafka.spans import Span
 from shared.runtime.positions import Place
-from shared.stories.story import Letter, Story, Told, as_steps, instant, letter, pending, told, unexplained
+from shared.stories.story import Letter, Step, Story, Told, as_steps, instant, letter, pending, told, unexplained
 from shared.topology.topics import HOUR_MS, Topology
 
 NEAR_MS = 2_000  # how far the first look reaches, either way
@@ -234,7 +234,10 @@ class _Search:
 
     def _quiet_from(self) -> int:
         """When nothing more can be expected if nothing more has come by then."""
-        longest_ms = max((step.waited_ms or 0 for step in as_steps(self._messages)), default=0)
+        steps = as_steps(self._messages)
+        # without timers that came due: their delay was not the system's
+        waits = [each.waited_ms or 0 for each in steps if each.cause is None or not _is_due(each, of=steps[each.cause])]
+        longest_ms = max(waits, default=0)
         return max(each.at for each in self._messages) + max(QUIET_MS, 10 * longest_ms)
 
     @property
@@ -288,6 +291,11 @@ class _Search:
     @property
     def _seconds(self) -> float:
         return time.monotonic() - self._began
+
+
+def _is_due(step: Step, of: Step) -> bool:
+    """Whether it is a command that a timer has sent, or the timer written again. of: its cause."""
+    return step.id == of.id and of.kind == "timers"
 
 
 def _as_written(text: str) -> Sequence[bytes]:

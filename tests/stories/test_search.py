@@ -187,6 +187,24 @@ def test_a_story_whose_timer_is_open_is_not_whole(story: Telling) -> None:
     assert not story(*begun, command("a.timers.v1", 0, "t1", "e1", at=NOW_MS - 8)).whole
 
 
+def test_a_timers_delay_says_nothing_of_how_long_others_wait(story: Telling) -> None:
+    begun, due = NOW_MS - 900 * HOUR_MS, NOW_MS - 880 * HOUR_MS
+    other = [record("b.events.v1", hour, due + hour * HOUR_MS) for hour in range(880)]
+    found = story(
+        *other,
+        command("a.commands.v1", 0, "c1", at=begun),
+        event("a.events.v1", 0, "e1", "c1", at=begun + 1),
+        command("a.timers.v1", 0, "t1", "e1", at=begun + 2),
+        command("a.commands.v1", 1, "t1", "e1", at=due),
+        event("a.events.v1", 1, "e2", "t1", at=due + 10_000),
+        event("a.events.v1", 2, "e3", "t1", at=due + 10_001),
+        of="a.commands.v1/0/0",
+    )
+    assert [id_ for _, id_ in ids(found)] == ["c1", "e1", "t1", "t1", "e2", "e3"]
+    assert found.whole
+    assert found.records_read < 20
+
+
 def test_records_whose_causes_go_round_in_a_circle_are_counted(story: Telling) -> None:
     circle = event("a.events.v1", 0, "e1", "e2", at=NOW_MS - 9), event("a.events.v1", 1, "e2", "e1", at=NOW_MS - 9)
     found = story(command("a.commands.v1", 0, "c1", at=NOW_MS - 10), *circle)
