@@ -99,8 +99,8 @@ def assemble(own: Status, found: Mapping[str, Status | None], partitions: int) -
     """found: each member's status by URL; None when it did not answer."""
     statuses = {url: status for url, status in found.items() if status is not None}
     held = _held(statuses)
-    return Cluster(
-        **own.model_dump(),
+    return Cluster.model_construct(  # of parts that are valid
+        **dict(own),
         members=[_member(url, status) for url, status in found.items()],
         tables={
             table: [
@@ -158,4 +158,4 @@ def _topics(statuses: Mapping[str, Status]) -> dict[str, list[SourcePartition]]:
 
 
 def _source_partition(url: str, source: SourceStatus) -> SourcePartition:
-    return SourcePartition(active=url, **source.model_dump(exclude={"topic", "handled", "busy_s"}))
+    return SourcePartition(active=url, **dict(source))
