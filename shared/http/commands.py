@@ -83,6 +83,10 @@ def _now() -> datetime:
     return datetime.fromtimestamp(brokers_clock.now(), UTC)
 
 
+def _now_ns() -> int:
+    return int(brokers_clock.now() * 1e9)
+
+
 def _not_in_future(instant: datetime) -> datetime:
     """Such an event would be the end of the past as of a time, and of insights, for ever."""
     now = _now()
@@ -312,7 +316,7 @@ class _Traced:
         self._tell(self.span)
 
     def _tell(self, span: Span) -> None:
-        self.tracing.tell([span._replace(end_ns=int(brokers_clock.now() * 1e9))])
+        self.tracing.tell([span._replace(end_ns=_now_ns())])
 
 
 class Commands:
@@ -363,7 +367,8 @@ class Commands:
 
         Raises what the command is refused for before it is in the log, and NotReady if this worker is not the owner.
         """
-        begin_ns = int(brokers_clock.now() * 1e9)
+        tracing = self._node.tracing
+        begin_ns = 0 if tracing is None else _now_ns()
         key = aggregate_id.encode()
         partition = self._node.partition(key)
         if not self._serves(partition) or acting_elsewhere(self._node, partition) is not None:
@@ -384,7 +389,6 @@ class Commands:
             expected_sequence=headers.expected_sequence,
         )
         asking = partial(self._append, envelope, partition, headers, *self._checked(envelope))
-        tracing = self._node.tracing
         if tracing is None or not tracing.takes(envelope.correlation_id):
             return asking
         return partial(self._append_traced, tracing, self._span(request, envelope, begin_ns, tracing.worker), asking)
