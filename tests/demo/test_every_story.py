@@ -124,7 +124,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory, purchases: Sequence[Purchase]
         workers = dict.fromkeys(SERVICES, 1) | {"orders": 2}
         with Stack(tmp_path_factory.mktemp("shop"), workers, topologies=TOPOLOGIES) as stack:
             asyncio.run(sold(stack, purchases, expected_books(purchases)))
-            eventually(lambda: waiting(stack), lambda left: not left, 900.0)
+            # twice: what one service has sent after another was asked
+            eventually(lambda: waiting(stack) + waiting(stack), lambda left: not left, 900.0)
             yield stack
 
 
