@@ -18,6 +18,7 @@ import pytest
 from shared.dev.stack import Stack
 from shared.dev.worker import free_port
 from shared.runtime import tracing
+from shared.runtime.settings import Settings
 from shared.runtime.traces import Span, as_otlp, bound_of, is_below, link_to, span_id, trace_id
 from shared.runtime.tracing import Tracing
 from shared.stories.search import find_story
@@ -223,6 +224,11 @@ def test_a_share_of_stories_is_traced_the_same_by_all() -> None:
     assert taken < {each for each in ids if is_below(each, bound_of(0.1))}
     assert not any(is_below(each, bound_of(0)) for each in ids)
     assert all(is_below(each, bound_of(1)) for each in ids)
+
+
+@pytest.mark.parametrize("settings", [Settings(traces=1.0), Settings(otlp="http://127.0.0.1:4318/v1/traces", traces=0)])
+def test_where_no_story_is_traced_a_worker_has_no_part_that_traces(settings: Settings) -> None:
+    assert tracing.tracing_of(settings) is None
 
 
 @pytest.mark.parametrize(
