@@ -25,7 +25,7 @@ export function Tail({ events, lost, newest, openStory }) {
     ${newest.problem ? html`<p class="problem">No new events: ${newest.problem}</p>` : ""}${newest.unread.length ? html`<p class="problem">Not read: ${newest.unread.join(", ")}</p>` : ""}
     ${shown.length ? html`<div class="scroll" tabindex="0" role="group" aria-label="Newest events"><table class="plain">
       <thead><tr><th scope="col">event</th><th scope="col">of</th><th scope="col">at</th><th scope="col">lies at</th></tr></thead>
-      <tbody>${shown.map((each) => html`<tr key=${placeOf(each)} data-event=${each.id}><th scope="row"><button type="button" class="link" onClick=${() => openStory(each.service, each.id)}>${each.type}<span class="hidden">: its story</span></button></th>
+      <tbody>${shown.map((each) => html`<tr key=${placeOf(each)} data-event=${each.id}><th scope="row"><button type="button" class="link" onClick=${() => openStory(each.service, placeOf(each))}>${each.type}<span class="hidden">: its story</span></button></th>
         <td>${each.key}</td><td><time>${moment(each.at)}</time></td><td class="empty">${placeOf(each)}</td></tr>`)}</tbody></table></div>` : html`<p class="empty">${events.length ? "None has all of these words." : "Nothing happened yet."}</p>`}
   </section>`;
 }
@@ -83,5 +83,5 @@ function Story({ story }) {
           <td>${each.key}</td><td class="n">${each.waited_ms == null ? "" : took(each.waited_ms)}</td>
           <td><svg class="when" width=${TIME} height=${LINE} aria-hidden="true"><path d="M${since} ${LINE / 2}H${until}" /><circle cx=${until} cy=${LINE / 2} r="4" /></svg></td><td class="empty">${placeOf(each)}</td></tr>`;
       })}</tbody></table></div>
-    <p class="hints ${story.whole ? "" : "late"}">${story.whole ? "This is all of it" : "There may be more of it"}; ${plural(story.records_read, "record")} read in ${story.seconds.toFixed(1)} s${story.unread.length ? `; not read: ${story.unread.join(", ")}` : ""}</p>`;
+    <p class="hints ${story.whole ? "" : "late"}">${story.whole ? "This is all of it" : "There may be more of it, and the command below takes the time that it needs"}; ${plural(story.records_read, "record")} read in ${story.seconds.toFixed(1)} s${story.unread.length ? `; not read: ${story.unread.join(", ")}` : ""}</p>`;
 }
