@@ -67,7 +67,7 @@ class Tail:
             ]
             self._newest = Newest(
                 events=tuple(sorted([*self._newest.events, *found], key=lambda each: each.at)[-KEPT:]),
-                seen=self._newest.seen + len(found) + unread_in(spans, self._next),
+                seen=self._newest.seen + len(found) + unread_in(spans, self._next) if self._next else 0,
                 unread=tuple(sorted(self._log.refused)),
             )
         self._next = ends
