@@ -1,4 +1,4 @@
-"""Keeps a stack's workers running."""
+"""Keeps a stack's workers and runners running."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
-from shared.dev.worker import Worker
+from shared.dev.worker import Kept, Worker
 
 _TICK_S = 0.5
 _STEADY_S = 60.0
@@ -32,18 +32,20 @@ def keep_running(
     wanted: Callable[[], Iterable[Wanted]] = lambda: (),
     workers: int = 1,
 ) -> Never:
-    """Restarts workers that end by themselves. Raises BrokerFailed, and KeyboardInterrupt, which ends it.
+    """Restarts processes that end by themselves. Raises BrokerFailed, and KeyboardInterrupt, which ends it.
 
     changed: called when a worker was started or stopped. resting: a folder; its files name services and
     workers to keep stopped. wanted: gives each once. workers: of a service that has none yet.
     """
-    keepers: list[Keeper] = []
+    keepers: dict[Kept, Keeper] = {}
     while True:
-        keepers += [Keeper(each, say, resting) for each in stack.workers[len(keepers) :]]
+        keepers |= {
+            each: Keeper(each, say, resting) for each in (*stack.workers, *stack.runners) if each not in keepers
+        }
         time.sleep(_TICK_S)
         stack.kafka.check()
         added = [_add(stack, each, workers, say) for each in wanted()]
-        if [keeper for keeper in keepers if keeper.tick(time.monotonic())] or any(added):
+        if [keeper for keeper in keepers.values() if keeper.tick(time.monotonic())] or any(added):
             changed()
 
 
@@ -51,22 +53,25 @@ def _add(stack: Stack, one: Wanted, workers: int, say: Callable[[str], None]) ->
     """Whether it started any: the first ones may be there by now, or none can be started."""
     missing = 0 if stack.workers_of(one.service) else workers
     try:
-        return bool([stack.spawn_worker(one.service) for _ in range(missing if one.first else 1)])
+        added = [stack.spawn_worker(one.service) for _ in range(missing if one.first else 1)]
+        stack.spawn_runners()
+        return bool(added)
     except (StageFailed, OSError) as failure:
         say(f"no worker of {one.service} is added:\n{failure}")
         return True  # perhaps some
 
 
 class Keeper:
-    """Restarts a worker whenever it ends by itself, after a pause that doubles until the worker stays up.
+    """Restarts a process whenever it ends by itself, after a pause that doubles until it stays up.
 
-    While `resting` has a file with the name of its service, or with its port behind that, the worker is stopped.
+    While `resting` has a file with the name of its service, or with a worker's port behind that, it is stopped.
     """
 
-    def __init__(self, worker: Worker, say: Callable[[str], None], resting: Path | None) -> None:
-        self._worker = worker
+    def __init__(self, kept: Kept, say: Callable[[str], None], resting: Path | None) -> None:
+        self._kept = kept
         self._say = say
-        names = worker.service, f"{worker.service}.{urlsplit(worker.url).port}"
+        alone = [f"{kept.service}.{urlsplit(kept.url).port}"] if isinstance(kept, Worker) else []
+        names = (kept.service, *alone)
         self._resting = [] if resting is None else [resting / each for each in names]
         self._rests = False
         self._deaths = 0
@@ -74,7 +79,7 @@ class Keeper:
         self._due_at: float | None = None
 
     def tick(self, now: float) -> bool:
-        """True when the worker was restarted, or stopped."""
+        """True when it was restarted, or stopped."""
         if any(each.exists() for each in self._resting):
             return self._rest()
         if self._due_at is None and not self._rests:
@@ -82,24 +87,24 @@ class Keeper:
             return False
         if self._due_at is not None and now < self._due_at:
             return False
-        self._worker.spawn()
+        self._kept.spawn()
         self._started_at, self._due_at, self._rests = now, None, False
         return True
 
     def _rest(self) -> bool:
         if self._rests:
             return False
-        self._worker.stop()
+        self._kept.stop()
         self._due_at, self._rests = None, True
         return True
 
     def _notice_end(self, now: float) -> None:
-        code = self._worker.exit_code
+        code = self._kept.exit_code
         if code is None:
             return
         self._deaths = 1 if now - self._started_at > _STEADY_S else self._deaths + 1
         pause_s = min(2.0 ** (self._deaths - 1), _LONGEST_PAUSE_S)
         self._due_at = now + pause_s
         again = f"it is started again in {pause_s:.0f} s"
-        cause = f": {found}" if (found := self._worker.cause()) else ""
-        self._say(f"{self._worker.name} ended with {code}{cause}; {again}; its log is {self._worker.log}")
+        cause = f": {found}" if (found := self._kept.cause()) else ""
+        self._say(f"{self._kept.name} ended with {code}{cause}; {again}; its log is {self._kept.log}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from shared.dev.embedded import EmbeddedKafka
-from shared.dev.worker import READY_DEADLINE_S, STOP_DEADLINE_S, Command, Worker, faust_command
+from shared.dev.worker import READY_DEADLINE_S, STOP_DEADLINE_S, Command, Kept, Worker, faust_command
 from shared.operations.provision import load_topologies, provision
 from shared.runtime.checkout import found_services
 from shared.runtime.settings import Settings, load_settings
@@ -34,6 +35,7 @@ class Stack:
         self.root = root.resolve()
         self.kafka = EmbeddedKafka(self.root / "kafka", self.logs, brokers)
         self.workers: list[Worker] = []
+        self.runners: list[Kept] = []
         copies, min_isr = (3, 2) if brokers == 3 else (1, 1)
         self._base = settings or load_settings()
         self._durability = {"replication": copies, "min_isr": min_isr}
@@ -105,6 +107,17 @@ class Stack:
         worker.spawn()
         return worker
 
+    def spawn_runners(self) -> None:
+        """Starts what calls for the effects of services that have workers, and no runner yet; waits for none."""
+        served = {worker.service for worker in self.workers} - {runner.service for runner in self.runners}
+        for service in served.intersection(found_services(having="effects.py")):
+            urls = (f"--url={url}" for url in self.urls(service))
+            command = [sys.executable, "-P", "-m", "shared.dev.cli", "effect", "run", service, *urls]
+            name = f"{service}-runner"
+            runner = Kept(service, name, self.settings, self.logs / f"{name}.log", command, token=True)
+            self.runners.append(runner)
+            runner.spawn()
+
     def workers_of(self, service: str) -> list[Worker]:
         return [worker for worker in self.workers if worker.service == service]
 
@@ -112,10 +125,11 @@ class Stack:
         return [worker.url for worker in self.workers_of(service)]
 
     def stop(self) -> None:
-        """Ends the workers, all at once, then the brokers; nothing that it did not start."""
-        for worker in self.workers:
-            worker.terminate()
+        """Ends runners and workers, all at once, then the brokers; nothing that it did not start."""
+        processes = (*self.runners, *self.workers)
+        for process in processes:
+            process.terminate()
         deadline = time.monotonic() + STOP_DEADLINE_S
-        for worker in self.workers:
-            worker.await_end(max(0.0, deadline - time.monotonic()))
+        for process in processes:
+            process.await_end(max(0.0, deadline - time.monotonic()))
         self.kafka.stop()

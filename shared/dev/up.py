@@ -234,6 +234,7 @@ def _start(stack: Stack, out: TextIO) -> None:
         except StageFailed as failure:
             alone = "`up --workers 0` runs the brokers alone, for a `rebuild` or `reprocess`"
             raise StageFailed(failure.problem, f"{failure.fix}; {alone}", failure.log) from None
+        stack.spawn_runners()
         now.done = f"{len(stack.workers)} ready"
 
 
@@ -245,6 +246,8 @@ def _announce(stack: Stack, console: str, as_json: bool) -> None:
     print(f"look             {console}")
     for worker in stack.workers:
         print(f"{worker.name:<16} {worker.url}/docs")
+    for runner in stack.runners:
+        print(f"{runner.name:<16} makes its calls outside")
     if stack.workers:
         print(f"try              curl {stack.workers[0].url}/cluster")
     print(f"logs             {stack.logs}")

@@ -22,7 +22,7 @@ from shared.dev.stages import StageFailed
 from shared.runtime.checkout import CHECKOUT
 from shared.runtime.child import Child
 from shared.runtime.clients import trusted
-from shared.runtime.settings import PREFIX, Settings
+from shared.runtime.settings import PREFIX, TOKEN_VARIABLE, Settings, operators_token
 
 READY_DEADLINE_S = 180.0  # of all of a stack at once, on a busy machine; a dead one is told at once
 STOP_DEADLINE_S = 15.0
@@ -49,29 +49,23 @@ def faust_command(service: str, package: str = "services") -> list[str]:
     return [sys.executable, "-m", "faust", "-A", f"{package}.{service}.app", "worker", "--without-web", "-l", "info"]
 
 
-class Worker:
-    """A worker that keeps its name, port, stores and log over restarts. command: what its next start runs."""
+class Kept:
+    """A process of a service that keeps its name, settings and log over restarts.
+
+    command: what its next start runs. token: whether it gets this process's bearer token.
+    """
 
     def __init__(
-        self, service: str, instance: str, settings: Settings, log: Path, command: Command = faust_command
+        self, service: str, name: str, settings: Settings, log: Path, command: Sequence[str], *, token: bool = False
     ) -> None:
         self.service = service
-        self.instance = instance
+        self.name = name
         self.log = log
-        self.command = command(service)
-        own = settings.model_copy(update={"instance": instance})
-        self._settings = own.model_copy(update={"http_port": _port_of(own.store_dir(service))})
+        self.command = command
+        self._settings = settings
+        self._with_token = token
         self._process: Child | None = None
         self._log_start = 0  # of its present process
-        self._has_served = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.service}-{self.instance}"
-
-    @property
-    def url(self) -> str:
-        return self._settings.url
 
     @property
     def pid(self) -> int:
@@ -93,18 +87,65 @@ class Worker:
         """Changes settings from its next start on."""
         self._settings = self._settings.model_copy(update=settings)
 
-    def start(self, deadline_s: float = READY_DEADLINE_S) -> None:
-        """Returns when it is ready. Raises StageFailed."""
-        self.spawn()
-        self.await_ready(deadline_s)
-
     def spawn(self) -> None:
         """Starts the process without waiting for it."""
         self.kill()
         environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        if self._with_token and (token := operators_token()):
+            environment[TOKEN_VARIABLE] = token
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         self._process = Child(self.command, self.log, CHECKOUT, environment | self._settings.environment())
+
+    def cause(self) -> str:
+        """What its log says since its last start of why it ended; empty if nothing."""
+        return cause_in(self.log, self._log_start)
+
+    def kill(self) -> None:
+        """SIGKILL, like a machine that loses power."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def stop(self, deadline_s: float = STOP_DEADLINE_S) -> bool:
+        """SIGTERM, and SIGKILL when it takes too long. Returns whether it ended without SIGKILL."""
+        self.terminate()
+        return self.await_end(deadline_s)
+
+    def terminate(self) -> None:
+        """SIGTERM without waiting; also ends a paused process."""
+        if self._process:
+            self._process.terminate()
+
+    def await_end(self, deadline_s: float) -> bool:
+        """Waits for its end, and forces it at the deadline. Returns whether it ended without SIGKILL."""
+        if self._process:
+            self._process.wait(deadline_s)
+        unforced = not self.running and self.exit_code != -signal.SIGKILL
+        self.kill()
+        return unforced
+
+
+class Worker(Kept):
+    """A worker that keeps its name, port, stores and log over restarts."""
+
+    def __init__(
+        self, service: str, instance: str, settings: Settings, log: Path, command: Command = faust_command
+    ) -> None:
+        own = settings.model_copy(update={"instance": instance})
+        own = own.model_copy(update={"http_port": _port_of(own.store_dir(service))})
+        super().__init__(service, f"{service}-{instance}", own, log, command(service))
+        self.instance = instance
+        self._has_served = False
+
+    @property
+    def url(self) -> str:
+        return self._settings.url
+
+    def start(self, deadline_s: float = READY_DEADLINE_S) -> None:
+        """Returns when it is ready. Raises StageFailed."""
+        self.spawn()
+        self.await_ready(deadline_s)
 
     def await_ready(self, deadline_s: float = READY_DEADLINE_S) -> None:
         """Returns when GET /readyz answers 200. Raises StageFailed as soon as the process is dead."""
@@ -119,23 +160,8 @@ class Worker:
             time.sleep(_TICK_S)
         self._has_served = True
 
-    def cause(self) -> str:
-        """What its log says since its last start of why it ended; empty if nothing."""
-        return cause_in(self.log, self._log_start)
-
     def is_ready(self) -> bool:
         return is_ready(self.url)
-
-    def kill(self) -> None:
-        """SIGKILL, like a machine that loses power."""
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
-
-    def stop(self, deadline_s: float = STOP_DEADLINE_S) -> bool:
-        """SIGTERM, and SIGKILL when it takes too long. Returns whether it ended without SIGKILL."""
-        self.terminate()
-        return self.await_end(deadline_s)
 
     def terminate(self) -> None:
         """SIGTERM without waiting; also ends a paused worker."""
@@ -143,14 +169,6 @@ class Worker:
             # SIGKILL before it was ever ready: it has nothing to hand over, and Faust can hang while it starts
             served = self._has_served or self.is_ready()
             self._process.terminate(signal.SIGTERM if served else signal.SIGKILL)
-
-    def await_end(self, deadline_s: float) -> bool:
-        """Waits for its end, and forces it at the deadline. Returns whether it ended without SIGKILL."""
-        if self._process:
-            self._process.wait(deadline_s)
-        unforced = not self.running and self.exit_code != -signal.SIGKILL
-        self.kill()
-        return unforced
 
     def pause(self) -> None:
         """SIGSTOP: connections stay open and nothing answers."""

@@ -65,7 +65,8 @@ def _late(service: str, target: str, effects: Sequence[Outstanding]) -> Iterator
             Severity.WARNING,
             "effect.stands",
             f"nobody calls {target} for {service}",
-            f"effects are pending for up to {late_s:,.0f} s, and no call has failed",
+            f"effects are pending for up to {late_s:,.0f} s, and no call has failed: no runner runs, or none is told "
+            f"its address",
             "what they are to do outside is not done",
             dev("effect", "run", service),
         )

@@ -41,7 +41,7 @@ class Scripted(Worker):
     """A worker that ends when the test sets its exit code."""
 
     def __init__(self) -> None:
-        self.service, self.instance, self.log = "accounts", "1", Path("accounts-1.log")
+        self.service, self.name, self.log = "accounts", "accounts-1", Path("accounts-1.log")
         self._settings = Settings(http_port=8001)
         self.code: int | None = None
         self.spawned = self.stopped = 0
