@@ -28,7 +28,7 @@ from shared.dev.stages import StageFailed
 USAGE = """\
 python3 dev.py VERB [ARGUMENTS]
 
-  demo     a shop of four services and 69,659 real purchases; a worker is killed midway; Ctrl-C ends it
+  demo     a shop of five services and 69,659 real purchases; a worker is killed midway; Ctrl-C ends it
   test     every check, then every test on a real broker; arguments go to pytest, --long adds the slow ones,
            --compose runs those in containers instead
   check    format, lint, types, doors, schemas and the fast tests that need no broker; --accept writes schemas and

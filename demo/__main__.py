@@ -17,7 +17,7 @@ def demo(
     ci: Annotated[bool, typer.Option("--ci", help="End with the verdict instead of staying until Ctrl-C.")] = False,
     purchases: Annotated[int | None, typer.Option(min=1, help="Only the first so many of 69,659.")] = None,
 ) -> None:
-    """Order real purchases in a shop of four services, kill a worker midway, and compare its books with the file."""
+    """Order real purchases in a shop of five services, kill a worker midway, and compare its books with the file."""
     verdict = run(purchases, stay=not ci)
     if ci:
         print(verdict.line)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from demo.books import CONFIRMED
-from demo.rules import DELIVERED
+from demo.rules import BY_COURIER_CENTS, DELIVERED
 from demo.story import Findings
 
 _LARGEST = 5
@@ -28,6 +28,7 @@ def happened(findings: Findings) -> str:
             f"events     {findings.found.events:,}",
             f"stock      {len(books.items) * DELIVERED - left:,} CDs shipped, {left:,} left",
             f"revenue    {revenue} on {len(books.days)} days, most on {best_day}",
+            f"couriers   {len(books.pickups):,} called, one for each order of {_dollars(BY_COURIER_CENTS)} or more",
             f"owe most   {_largest(books.accounts, _LARGEST)}",
         ]
     )

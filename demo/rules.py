@@ -15,6 +15,7 @@ DELIVERED = 1_000  # pieces of each SKU; at most 985 of one are ordered
 DISCONTINUED = SKUS[::20]
 DISCONTINUED_FROM = datetime(1998, 1, 1, tzinfo=UTC)
 ORDER_LIMIT_CENTS = 50_00
+BY_COURIER_CENTS = 150_00  # what an order costs at least for a courier to be called
 _LIMITED_ONE_IN = 5
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -12,6 +13,7 @@ import httpx
 from demo import spark
 from demo.books import Books, expected_books
 from demo.cdnow import Purchase
+from demo.courier import Courier
 from demo.report import happened, suggestions
 from demo.shop import SERVICES, Shop
 from demo.staging import Begin, ignore_signals, purchases_until, staged
@@ -44,7 +46,9 @@ def _run(begin: Begin, limit: int | None, stay: bool, expect: Expect) -> Verdict
     expected = expect(purchases)
     stack = Stack(ROOT, _WORKERS, topologies=[each for each in load_topologies() if each.service in SERVICES])
     console = None
+    courier = Courier()
     try:
+        os.environ.update(courier.variables)  # for the runner
         _start(stack, begin)
         if stay:
             workers = {name: stack.urls(name) for name in SERVICES}
@@ -58,7 +62,8 @@ def _run(begin: Begin, limit: int | None, stay: bool, expect: Expect) -> Verdict
             f"\n{happened(findings)}\n\n$ curl {url}\n{httpx.get(url, trust_env=False).text}\n\n{parity.line}",
             flush=True,
         )
-        verdict = judge(asdict(expected), asdict(findings.found.books), [*findings.found.unequal, *parity.problems])
+        also = [*findings.found.unequal, *courier.differences(expected.pickups), *parity.problems]
+        verdict = judge(asdict(expected), asdict(findings.found.books), also)
         if stay:
             print(verdict.line)
             _stay(stack, largest)
@@ -68,6 +73,7 @@ def _run(begin: Begin, limit: int | None, stay: bool, expect: Expect) -> Verdict
         if console is not None:
             console.stop()
         stack.stop()
+        courier.stop()
 
 
 def _start(stack: Stack, begin: Begin) -> None:
@@ -76,6 +82,7 @@ def _start(stack: Stack, begin: Begin) -> None:
         now.done = f"Kafka on {stack.bootstrap}, {len(stack.provision())} topics created"
     with begin("workers") as now:
         stack.start_workers(lambda ready, total: now.progress(ready, total, "ready,"))
+        stack.spawn_runners()
         ports = ", ".join(f"{worker.name} {worker.url.rpartition(':')[2]}" for worker in stack.workers)
         now.done = f"on ports of 127.0.0.1: {ports}"
 

@@ -1,4 +1,4 @@
-"""The four services, as the demo uses them over HTTP."""
+"""The five services, as the demo uses them over HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from demo.replay import Message
 from services.orders.topology import COMMANDS
 from shared.dev.stack import Stack
 
-SERVICES = ("accounts", "inventory", "orders", "sales")
+SERVICES = ("accounts", "inventory", "orders", "pickups", "sales")
 _UNDER_WAY = ("reserving", "charging")
 _SAMPLED = 100
 _SETTLED_S = 15.0  # after its end, an order is still shipped, settled and counted
@@ -34,7 +34,10 @@ class Sold:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the services answer. events: of all their aggregates. unequal: accounts that differ from their listing."""
+    """What the services answer. events: of accounts, items and orders.
+
+    unequal: accounts that differ from their listing.
+    """
 
     books: Books
     events: int
@@ -45,12 +48,13 @@ class Shop:
     """Inside `async with`."""
 
     def __init__(self, stack: Stack) -> None:
-        self._accounts, self._inventory, self._orders, self._sales = (Client(stack.urls(name)) for name in SERVICES)
+        self._each = {name: Client(stack.urls(name)) for name in SERVICES}
+        self._accounts, self._inventory, self._orders, self._pickups, self._sales = self._each.values()
         self._clients = {"accounts": self._accounts, "items": self._inventory, "orders": self._orders}
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        for client in (self._accounts, self._inventory, self._orders, self._sales):
+        for client in self._each.values():
             await self._open.enter_async_context(client)
         return self
 
@@ -90,17 +94,19 @@ class Shop:
                 return found
 
     async def found(self) -> Found:
-        accounts, items, orders, days = await asyncio.gather(
+        accounts, items, orders, days, pickups = await asyncio.gather(
             self._accounts.all_of("/accounts"),
             self._inventory.all_of("/items"),
             self._orders.all_of("/orders"),
             self._sales.all_of("/sales/days"),
+            self._pickups.all_of("/pickups"),
         )
         books = Books(
             orders={each["order_id"]: _end_of(each) for each in orders},
             accounts={each["account_id"]: each["balance_cents"] for each in accounts},
             items={each["sku"]: each["physical"] for each in items},
             days={each["day"]: each["revenue_cents"] for each in days},
+            pickups={each["effect_id"].removeprefix("orders:"): each["phase"] for each in pickups},
         )
         events = sum(each["sequence"] for each in (*accounts, *items, *orders))
         sample = accounts[:: len(accounts) // _SAMPLED + 1]

@@ -111,7 +111,7 @@ class Story:
     async def compare(self, now: Stage) -> str:
         self._found = found = await self._shop.found_as(self._expected)
         rows = sum(map(len, asdict(found.books).values()))
-        return f"{rows:,} rows read over HTTP, {rate(rows, now)}: orders, accounts, items, days"
+        return f"{rows:,} rows read over HTTP, {rate(rows, now)}: orders, accounts, items, days, pickups"
 
     def findings(self) -> Findings:
         assert self._found
@@ -149,8 +149,8 @@ class Story:
 
 
 def check(stack: Stack) -> None:
-    """Raises when a broker or a worker ended by itself."""
+    """Raises when a broker, a worker or a runner ended by itself."""
     stack.kafka.check()
-    for worker in stack.workers:
-        if worker.exit_code is not None:
-            raise StageFailed(f"{worker.name} ended with {worker.exit_code}", "resolve what its log says", worker.log)
+    for each in (*stack.workers, *stack.runners):
+        if each.exit_code is not None:
+            raise StageFailed(f"{each.name} ended with {each.exit_code}", "resolve what its log says", each.log)

@@ -3,6 +3,7 @@
 Other services get a reference, `orders:o-1`, and answer with it, which tells answers to orders from answers to others.
 """
 
+import json
 from datetime import datetime
 from typing import assert_never, get_args
 
@@ -24,6 +25,7 @@ from services.orders.contracts.inventory import (
     ShipStock,
     StockReserved,
 )
+from services.orders.contracts.pickups import RequestPickup
 from services.orders.domain.commands import (
     CheckDeadline,
     RecordCharge,
@@ -49,15 +51,20 @@ from services.orders.topology import (
     EVENTS,
     INVENTORY_COMMANDS,
     INVENTORY_EVENTS,
+    PICKUPS_COMMANDS,
     TIMERS,
     TOPOLOGY,
 )
 from shared.domain import Command, EventEnvelope, Reference, reference, referenced
 from shared.topology import Policy, Send
 
+BY_COURIER_CENTS = 150_00
+"""What an order costs at least for a courier to be called."""
+
 NEXT_STEP_SENDS = {
     INVENTORY_COMMANDS: get_args(InventoryCommand),
     ACCOUNTS_COMMANDS: get_args(AccountCommand),
+    PICKUPS_COMMANDS: (RequestPickup,),
     TIMERS: (CheckDeadline,),
 }
 INVENTORY_ANSWER_SENDS = {COMMANDS: (RecordReservation, RecordRefusedReservation)}
@@ -65,7 +72,7 @@ ACCOUNT_ANSWER_SENDS = {COMMANDS: (RecordCharge, RecordRefusedCharge)}
 
 
 def next_step(event: EventEnvelope[OrderEvent]) -> list[Send]:
-    """Ask for the next step; at the end, ship and settle, or give back."""
+    """Ask for the next step; at the end, ship, settle and call a courier, or give back."""
     order_id, data = event.aggregate_id, event.data
     order_ref = reference(TOPOLOGY.service, order_id)
     match data:
@@ -81,7 +88,8 @@ def next_step(event: EventEnvelope[OrderEvent]) -> list[Send]:
             return [_charge(order_ref, data.customer_id, data.total_cents), _deadline(order_id, data.attempt)]
         case OrderConfirmed():
             ships = [Send(INVENTORY_COMMANDS, line.sku, ShipStock(order_id=order_ref)) for line in data.lines]
-            return [*ships, Send(ACCOUNTS_COMMANDS, data.customer_id, SettleOrder(order_id=order_ref))]
+            settles = Send(ACCOUNTS_COMMANDS, data.customer_id, SettleOrder(order_id=order_ref))
+            return [*ships, settles, *_pickups(order_ref, order_id, data.lines)]
         case OrderRejected() | OrderCancelled():
             releases = [Send(INVENTORY_COMMANDS, sku, ReleaseStock(order_id=order_ref)) for sku in data.reserved]
             refund = Send(ACCOUNTS_COMMANDS, data.customer_id, RefundOrder(order_id=order_ref))
@@ -129,6 +137,14 @@ def _reserve(order_ref: Reference, lines: tuple[Line, ...], placed_at: datetime)
 
 def _charge(order_ref: Reference, customer_id: str, total_cents: int) -> Send:
     return Send(ACCOUNTS_COMMANDS, customer_id, ChargeOrder(order_id=order_ref, amount_cents=total_cents))
+
+
+def _pickups(order_ref: Reference, order_id: str, lines: tuple[Line, ...]) -> list[Send]:
+    """The effect's id is that of the order: one call outside, however often this runs."""
+    if sum(line.amount_cents for line in lines) < BY_COURIER_CENTS:
+        return []
+    body = json.dumps({"type": "order.confirmed", "data": {"order_id": order_id}})
+    return [Send(PICKUPS_COMMANDS, order_ref, RequestPickup(target="courier", body=body))]
 
 
 def _deadline(order_id: str, attempt: int) -> Send:

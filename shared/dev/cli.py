@@ -659,7 +659,7 @@ def settings_() -> None:
 
 @cli.command(context_settings=_ANY_ARGUMENTS, add_help_option=False)
 def demo(context: typer.Context) -> None:
-    """Order real purchases in a shop of four services, through a crash; `demo --help` shows the options."""
+    """Order real purchases in a shop of five services, through a crash; `demo --help` shows the options."""
     _become("demo", context.args)
 
 

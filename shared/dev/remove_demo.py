@@ -16,7 +16,7 @@ from pathlib import Path
 from shared.dev.git import check_clean
 from shared.runtime.checkout import found_services
 
-SERVICES = ("inventory", "orders", "sales")
+SERVICES = ("inventory", "orders", "pickups", "sales")
 _FOLDERS = (
     "demo",
     *(f"{parent}/{service}" for service in SERVICES for parent in ("services", "tests/unit")),

@@ -17,7 +17,7 @@ def test_most_purchases_are_confirmed_and_the_rest_refused_for_two_reasons() -> 
         "account.order_limit_exceeded": 2_778,
         "inventory.discontinued": 609,
     }
-    assert (len(books.accounts), len(books.items), len(books.days)) == (23_570, 200, 546)
+    assert (len(books.accounts), len(books.items), len(books.days), len(books.pickups)) == (23_570, 200, 546, 849)
     assert books.items.keys() == set(SKUS)
     assert all(0 <= left < DELIVERED for left in books.items.values())
     assert sum(books.accounts.values()) == sum(books.days.values())

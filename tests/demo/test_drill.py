@@ -34,7 +34,7 @@ def test_the_shop_goes_on_at_the_second_cluster() -> None:
     run = subprocess.run(command, capture_output=True, text=True, timeout=1100)
     assert (run.returncode, run.stderr) == (0, ""), run.stdout
     *told, verdict = run.stdout.splitlines()
-    stages = [re.fullmatch(r"\[ ?(\d+)/12\] (\w+) .* \(\d+\.\d s\)", line) for line in told]
+    stages = [re.fullmatch(r"\[ ?(\d+)/13\] (\w+) .* \(\d+\.\d s\)", line) for line in told]
     assert [stage[1] for stage in stages if stage] == [str(number) for number in range(1, STAGES + 1)]
     lost = re.fullmatch(
         r"verdict: ok (\d+) of \1 accounts agree; (\d+) of (\d+) answered orders were lost.* until sent again", verdict

@@ -89,6 +89,7 @@ def test_the_demo_survives_a_crash_and_reaches_its_verdict() -> None:
     ends = Counter(expected_books(first(FEW)).orders.values())
     assert f"confirmed  {ends['confirmed']:,}" in lines
     assert f"rejected   {ends['account.order_limit_exceeded']:,} with account.order_limit_exceeded" in lines
+    assert "couriers   7 called, one for each order of $150.00 or more" in lines
     assert lines[-2] == f"Spark and the live tables agree: {CUSTOMERS} of {CUSTOMERS} accounts"
     assert lines[-1] == f"verdict: ok {CUSTOMERS} of {CUSTOMERS} accounts agree"
     assert not any(map(listens, urls_in(lines)))

@@ -1,4 +1,4 @@
-"""The whole shop while workers of all four services are killed and frozen: policies, timers, copies and views, too."""
+"""The whole shop while workers of all five services are killed and frozen: policies, timers, copies and views, too."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ORDERS_DEADLINE_S = 5.0
 PLACED_PER_S = 20
 LEAST_PLACED = 400
 SKUS, PIECES = 40, 50
-CUSTOMERS, CREDIT_CENTS = 300, 2_000
+CUSTOMERS, CREDIT_CENTS, PRICE_CENTS = 300, 600_00, 150_00  # a courier is called for half of the orders
 SETTLED_S = 120.0
 ASKED = 300  # rows in the short tier, each of both workers; in the long one all are asked for
 
@@ -66,7 +66,7 @@ class Orders(Steady):
         name = f"{self._run}-{len(self.names)}"
         self.names.append(name)
         lines = [
-            {"sku": sku, "quantity": self.random.randint(1, 2), "amount_cents": self.random.randint(0, 500)}
+            {"sku": sku, "quantity": self.random.randint(1, 2), "amount_cents": self.random.randint(0, PRICE_CENTS)}
             for sku in self.random.sample(self._skus, self.random.randint(1, 3))
         ]
         order = {"customer_id": self.random.choice(self._customers), "lines": lines}
@@ -193,6 +193,7 @@ def _rows(log: Told) -> tuple[list[Row], Counter[str]]:
         ("accounts", f"/accounts/{name}", {"balance_cents": account["balance_cents"]})
         for name, account in books.states(log, accounts.TOPOLOGY, accounts.ACCOUNTS, "open").items()
     ]
+    rows += [("pickups", f"/pickups/orders:{name}", {"phase": "pending"}) for name in books.large_orders(log)]
     codes = Counter(order.get("code", phase) for phase, found in placed.items() for order in found.values())
     return rows, codes
 

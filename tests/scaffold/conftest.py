@@ -12,7 +12,7 @@ from shared.runtime.checkout import found_services
 from tests.scaffold.checkout import ROOT, Checkout
 from tests.scaffold.releases import release
 
-OURS = {"accounts", "inventory", "orders", "sales"}  # other services may have the names that these tests use
+OURS = {"accounts", "inventory", "orders", "pickups", "sales"}  # other services may have the names that these tests use
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".onefold", ".hypothesis", ".*_cache")
 
 

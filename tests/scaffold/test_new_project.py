@@ -44,7 +44,7 @@ def test_a_new_project_is_empty_and_gets_services(
     (step,) = tomllib.loads((ours.root / "onefold.toml").read_text())["done"]
     assert step == {"verb": "new-project", "name": "ticket-office"}
     texts = {path: body.decode() for path, body in tracked(ours).items() if path.endswith((".py", ".yml", ".toml"))}
-    gone = re.compile(r"services[./](?:accounts|inventory|orders|sales)\b|new.project")
+    gone = re.compile(r"services[./](?:accounts|inventory|orders|pickups|sales)\b|new.project")
     kept = ("onefold.toml", *(path for path in texts if path.startswith(("tests/", "docs/adr/"))))
     assert [path for path, text in texts.items() if path not in kept and gone.search(text)] == []
     imports = re.compile(r"^(?:from|import) services\.", re.MULTILINE)  # also those of a module that a test writes

@@ -71,8 +71,8 @@ def test_the_skeleton_passes_every_check_and_its_tests(committed: Checkout) -> N
 def test_no_text_mentions_what_was_removed(committed: Checkout) -> None:
     committed.verb("remove-demo", "--yes")
     gone = re.compile(
-        r"\bdemo\b|(?:services[./]|(?:--like|start|stop|reprocess|group) )(?:inventory|orders|sales)\b"
-        r"|`(?:inventory|sales)`|orders: a process|ORDERS_DEADLINE_S|tests[./]shop\b|remove.demo",
+        r"\bdemo\b|(?:services[./]|(?:--like|start|stop|reprocess|group) )(?:inventory|orders|pickups|sales)\b"
+        r"|`(?:inventory|pickups|sales)`|orders: a process|ORDERS_DEADLINE_S|tests[./]shop\b|remove.demo",
         re.IGNORECASE,
     )
     texts = {

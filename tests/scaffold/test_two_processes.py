@@ -50,7 +50,7 @@ def shown(url: str, **wanted: object) -> dict[str, Any]:
 @pytest.mark.long  # in short, the ids of a renamed process, in tests/unit/orders/test_policies
 @pytest.mark.broker
 def test_two_processes_with_the_same_ids_and_keys_do_not_take_each_others_answers(urls: Urls) -> None:
-    assert urls.keys() == {"accounts", "inventory", "orders", "bookings"}
+    assert urls.keys() == {"accounts", "inventory", "orders", "pickups", "bookings"}
     item, account = f"{urls['inventory']}/items/abba", f"{urls['accounts']}/accounts/ann"
     post(f"{item}/deliveries", {"quantity": 5})
     post(account, {})

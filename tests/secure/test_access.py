@@ -49,9 +49,11 @@ NEIGHBOURS: dict[str, dict[str, AclOperation]] = {
     "orders": {
         "inventory.commands.v1": AclOperation.WRITE,
         "accounts.commands.v1": AclOperation.WRITE,
+        "pickups.commands.v1": AclOperation.WRITE,
         "inventory.events.v1": AclOperation.READ,
         "accounts.events.v1": AclOperation.READ,
     },
+    "pickups": {},
     "sales": {"inventory.events.v1": AclOperation.READ, "orders.events.v1": AclOperation.READ},
 }
 

@@ -12,7 +12,9 @@ from services.accounts.service import SERVICE as ACCOUNTS
 from services.inventory import topology as inventory
 from services.inventory.service import SERVICE as INVENTORY
 from services.orders import topology as orders
+from services.orders.policies import BY_COURIER_CENTS
 from services.orders.service import SERVICE as ORDERS
+from services.pickups.service import SERVICE as PICKUPS
 from services.sales import topology as sales
 from services.sales.service import SERVICE as SALES
 from shared.engine.processors import Processor
@@ -26,10 +28,10 @@ from tests.waiting import eventually
 
 PROCESSORS: list[tuple[Topology, Processor]] = [
     (service.topology, processor)
-    for service in (ACCOUNTS, INVENTORY, ORDERS, SALES)
+    for service in (ACCOUNTS, INVENTORY, ORDERS, PICKUPS, SALES)
     for processor in processors_of(service)
 ]
-TOPOLOGIES = (accounts.TOPOLOGY, inventory.TOPOLOGY, orders.TOPOLOGY, sales.TOPOLOGY)
+TOPOLOGIES = (accounts.TOPOLOGY, inventory.TOPOLOGY, orders.TOPOLOGY, PICKUPS.topology, sales.TOPOLOGY)
 TABLES = [(topology, processor) for topology, processor in PROCESSORS if processor.table]
 ENDS = {"order.confirmed", "order.rejected", "order.cancelled"}
 
@@ -98,7 +100,7 @@ def dead_letters(log: Told) -> list[MemoryRecord]:
 
 
 def check_ends(log: Told) -> None:
-    """Every order ended once; stock and money agree with the ends, and nothing is reserved or held any more."""
+    """Every order ended once; stock, money and pickups agree with that, and nothing is reserved or held any more."""
     told = _messages(log, orders.EVENTS.name)
     ends = Counter(each["aggregate_id"] for each in told if each["type"] in ENDS)
     assert ends == {each["aggregate_id"]: 1 for each in told if each["type"] == "order.placed"}
@@ -120,6 +122,18 @@ def check_ends(log: Told) -> None:
     assert {name: (account["balance_cents"], account["held"]) for name, account in customers.items()} == {
         name: (owed[name], {}) for name in customers
     }
+    requested = Counter(each["aggregate_id"] for each in _messages(log, PICKUPS.events.name))
+    assert requested == Counter(f"orders:{order}" for order in large_orders(log))
+
+
+def large_orders(log: Told) -> list[str]:
+    """For which a courier is called."""
+    return [
+        each["aggregate_id"]
+        for each in _messages(log, orders.EVENTS.name)
+        if each["type"] == "order.confirmed"
+        and sum(line["amount_cents"] for line in each["data"]["lines"]) >= BY_COURIER_CENTS
+    ]
 
 
 def check_limits(log: Told) -> None:

@@ -10,7 +10,7 @@ from shared.dev.stack import Stack
 from tests.conftest import WORKER_SETTINGS
 from tests.shop.market import Market
 
-WORKERS = {"accounts": 1, "inventory": 1, "orders": 2, "sales": 1}
+WORKERS = {"accounts": 1, "inventory": 1, "orders": 2, "pickups": 1, "sales": 1}
 ORDERS_DEADLINE_S = 5.0  # three attempts: an order without answers ends after 15 s
 
 

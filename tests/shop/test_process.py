@@ -1,4 +1,4 @@
-"""An order's way through four services, and every way it can end."""
+"""An order's way through five services, and every way it can end."""
 
 from __future__ import annotations
 

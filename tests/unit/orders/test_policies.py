@@ -20,6 +20,7 @@ from services.orders.contracts.inventory import (
     ShipStock,
     StockReserved,
 )
+from services.orders.contracts.pickups import RequestPickup
 from services.orders.domain.commands import (
     CheckDeadline,
     RecordCharge,
@@ -40,13 +41,14 @@ from services.orders.domain.events import (
 )
 from services.orders.policies import (
     ACCOUNT_ANSWER_SENDS,
+    BY_COURIER_CENTS,
     INVENTORY_ANSWER_SENDS,
     NEXT_STEP_SENDS,
     next_step,
     record_account,
     record_inventory,
 )
-from services.orders.topology import ACCOUNTS_COMMANDS, COMMANDS, INVENTORY_COMMANDS, TIMERS
+from services.orders.topology import ACCOUNTS_COMMANDS, COMMANDS, INVENTORY_COMMANDS, PICKUPS_COMMANDS, TIMERS
 from shared.domain import EventEnvelope
 from shared.domain.envelope import E
 from shared.topology import Send
@@ -54,6 +56,7 @@ from shared.topology import Send
 AT = datetime(1997, 1, 18, 9, 30, tzinfo=UTC)
 ABBA = Line(sku="abba", quantity=2, amount_cents=2000)
 BACH = Line(sku="bach", quantity=1, amount_cents=999)
+DEAR = Line(sku="abba", quantity=9, amount_cents=BY_COURIER_CENTS - 999)
 
 
 def happened(event: E, aggregate_id: str = "o-1") -> EventEnvelope[E]:
@@ -85,6 +88,8 @@ def deadline(attempt: int) -> Send:
 CHARGE = Send(ACCOUNTS_COMMANDS, "c-1", ChargeOrder(order_id="orders:o-1", amount_cents=2999))
 REFUND = Send(ACCOUNTS_COMMANDS, "c-1", RefundOrder(order_id="orders:o-1"))
 SETTLE = Send(ACCOUNTS_COMMANDS, "c-1", SettleOrder(order_id="orders:o-1"))
+CALL = '{"type": "order.confirmed", "data": {"order_id": "o-1"}}'
+PICKUP = Send(PICKUPS_COMMANDS, "orders:o-1", RequestPickup(target="courier", body=CALL))
 SHIPS = [Send(INVENTORY_COMMANDS, sku, ShipStock(order_id="orders:o-1")) for sku in ("abba", "bach")]
 
 ANSWERS: list[tuple[OrderEvent, list[Send]]] = [
@@ -97,6 +102,7 @@ ANSWERS: list[tuple[OrderEvent, list[Send]]] = [
     (LineReserved(sku="bach", asked=(), customer_id="c-1", total_cents=2999), [CHARGE]),
     (ChargeOverdue(attempt=3, customer_id="c-1", total_cents=2999), [CHARGE, deadline(3)]),
     (OrderConfirmed(customer_id="c-1", lines=(ABBA, BACH), placed_at=AT), [*SHIPS, SETTLE]),
+    (OrderConfirmed(customer_id="c-1", lines=(BACH, DEAR), placed_at=AT), [SHIPS[1], SHIPS[0], SETTLE, PICKUP]),
     (
         OrderRejected(code="inventory.out_of_stock", customer_id="c-1", reserved=("abba", "bach"), charged=False),
         [release("abba"), release("bach")],

@@ -14,7 +14,7 @@ def test_a_process_sends_commands_to_other_services_and_to_itself() -> None:
     facts = {"accounts.events.v1", "inventory.events.v1", "orders.events.v1"}
     assert channels("orders", "receive") == facts | {"orders.commands.v1", "orders.timers.v1"}
     own = {"orders.commands.v1", "orders.events.v1", "orders.timers.v1", "orders.dead.v1", "orders.public.v1"}
-    assert channels("orders", "send") == own | {"accounts.commands.v1", "inventory.commands.v1"}
+    assert channels("orders", "send") == own | {f"{each}.commands.v1" for each in ("accounts", "inventory", "pickups")}
 
 
 def test_the_commands_that_a_process_sends_are_listed_by_topic() -> None:
