@@ -4,9 +4,9 @@
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import reduce
+from functools import cache, reduce
 from itertools import islice
 from operator import or_
 from typing import Annotated, Any, Literal
@@ -28,12 +28,14 @@ from shared.domain.message import Command
 from shared.http.auth import OwnRows, own_rows
 from shared.http.commands import (
     Accepted,
+    Answer,
     Asked,
     Asking,
     Commands,
     IdempotencyKey,
     Past,
     Preferences,
+    Took,
     headers_of,
     preferred_wait_s,
 )
@@ -168,7 +170,8 @@ class Lines:
         self, request: Request, own: OwnRows | None, lines: Sequence[bytes], wait_s: float
     ) -> AsyncGenerator[bytes]:
         """In the order of the lines, as many at a time as are there. Those of one owner are sent to it together."""
-        owners = [self._owner(request, line) for line in lines]
+        owner_of = cache(self._intake.owner_of)  # until the next wait, nothing moves
+        owners = [self._owner(request, line, owner_of) for line in lines]
         of_owner: Mapping[str | None, list[bytes]] = defaultdict(list)
         for owner, line in zip(owners, lines, strict=True):
             of_owner[owner].append(line)
@@ -205,10 +208,10 @@ class Lines:
             for stream in streams.values():
                 await stream.aclose()
 
-    def _owner(self, request: Request, line: bytes) -> str | None:
+    def _owner(self, request: Request, line: bytes, owner_of: Callable[[int], str | None]) -> str | None:
         """URL of the worker that is to answer: this one for what it must not pass on, or can't read."""
         aggregate_id = None if is_hop(request) else _id_in(line)
-        return self._intake.url if aggregate_id is None else self._intake.owner(aggregate_id)
+        return self._intake.url if aggregate_id is None else owner_of(self._intake.partition(aggregate_id))
 
     async def _here(
         self, request: Request, own: OwnRows | None, lines: Sequence[bytes], wait_s: float
@@ -335,15 +338,19 @@ async def _answered(request: Request, asked: Asked | Exception) -> bytes:
     try:
         if isinstance(asked, Exception):
             raise asked
-        answer = await asked.answer()
+        answer: Answer = await asked.answer()
     except Exception as error:
         answer = await answer_to(request, error)
     return _as_line(request, answer)
 
 
-def _as_line(request: Request, answer: Response) -> bytes:
+def _as_line(request: Request, answer: Answer) -> bytes:
     """Its body with some of its headers put before; a problem's has the status already. Counts it."""
     request.app.state.metrics.lines(request.scope["route"].path, answer.status_code).inc()
+    if isinstance(answer, Took):
+        place = f'"location":"{answer.at.location}","position":"{answer.at.position}"'  # of which nothing needs escapes
+        id_, sequence = to_json(answer.command_id).decode(), to_json(answer.sequence).decode()
+        return f'{{"status":{answer.status_code},{place},"command_id":{id_},"sequence":{sequence}}}\n'.encode()
     told: dict[str, Any] = {} if answer.status_code >= 400 else {"status": answer.status_code}
     told |= {_TOLD[name]: value.decode() for name, value in answer.raw_headers if name in _TOLD}
     before = b"%b," % to_json(told)[:-1] if told else b"{"

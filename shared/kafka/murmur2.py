@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 from shared.domain.errors import BadMessage
 from shared.domain.ids import check_aggregate_id
@@ -26,6 +27,7 @@ def murmur2(data: bytes) -> int:
     return digest ^ digest >> 15
 
 
+@lru_cache(16_384)  # asked several times for each command, by those who take it and those who read it
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition, 0 ≤ p < partitions, that every murmur2 producer sends `key` to."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

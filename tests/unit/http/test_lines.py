@@ -70,7 +70,7 @@ async def post(http: httpx.AsyncClient, *sent: object, **headers: str) -> list[d
 
 
 ALONE = [
-    ("", None, line("open", idempotency_key="1")),
+    ("", None, line("open", idempotency_key='"1\\')),
     ("/charges", {"amount_cents": 5}, charge(5, idempotency_key="2")),
     ("/charges", {"amount_cents": 0}, charge(0, idempotency_key="3")),
     ("/charges", {"amount_cents": 6}, charge(6, idempotency_key="2")),
