@@ -1,6 +1,7 @@
 """Identifiers: which aggregate ids are legal, and derived ids that come out the same in every replay."""
 
 import re
+from functools import lru_cache
 from hashlib import sha1
 from typing import Annotated
 
@@ -16,6 +17,7 @@ DOT_SEGMENTS = (".", "..")
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
+@lru_cache(16_384)  # asked several times for each command
 def check_aggregate_id(text: str) -> str:
     """`text`, if it is 1 to 128 bytes of UTF-8 without control characters, but not "." or "..". Raises ValueError."""
     _check("an aggregate id", text, AGGREGATE_ID_MAX_BYTES)

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
-from functools import partial
 from typing import Any
 
 import structlog
@@ -143,19 +142,7 @@ class WorkerNode:
     def append(
         self, topic: Topic, key: bytes, value: bytes, partition: int | None = None
     ) -> asyncio.Future[tuple[int, int]]:
-        producer = self._producer
-        try:
-            sent = producer.send(topic.name, key, value, partition)
-        except ProducerFailed as error:
-            self._replace(producer, error)
-            raise
-        sent.add_done_callback(partial(self._sent, producer))
-        return sent
-
-    def _sent(self, producer: CommandProducer, sent: asyncio.Future[tuple[int, int]]) -> None:
-        error = None if sent.cancelled() else sent.exception()
-        if isinstance(error, ProducerFailed):
-            self._replace(producer, error)
+        return self._producer.send(topic.name, key, value, partition)
 
     def _replace(self, failed: CommandProducer, error: ProducerFailed) -> None:
         if failed is self._producer:  # else another request has replaced it
@@ -163,7 +150,7 @@ class WorkerNode:
             self._producer = self._new_producer()
 
     def _new_producer(self) -> CommandProducer:
-        return CommandProducer(self.settings.bootstrap, [self.topology])
+        return CommandProducer(self.settings.bootstrap, [self.topology], on_failed=self._replace)
 
     def ready(self) -> bool:
         engine = self._app.engine

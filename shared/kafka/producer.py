@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -114,7 +114,15 @@ class CommandProducer:
     confluent_kafka.aio.AIOProducer refuses headers and holds back a single record for 90 ms or more.
     """
 
-    def __init__(self, bootstrap: str, topologies: Iterable[Topology], max_unanswered: int = MAX_UNANSWERED) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topologies: Iterable[Topology],
+        max_unanswered: int = MAX_UNANSWERED,
+        on_failed: Callable[[CommandProducer, ProducerFailed], None] = lambda *_: None,
+    ) -> None:
+        """on_failed: called with it for each send that fails because it did."""
+        self._on_failed = on_failed
         self._partitions = {
             topic.name: topology.partitions for topology in topologies for topic in topology.all_topics()
         }
@@ -164,7 +172,10 @@ class CommandProducer:
         except BufferError as error:
             raise ProducerBusy(f"{MAX_UNANSWERED_BYTES:,} bytes of sends are unanswered") from error
         except KafkaException as error:
-            raise _typed(error.args[0], topic) from error
+            failure = _typed(error.args[0], topic)
+            if isinstance(failure, ProducerFailed):
+                self._on_failed(self, failure)
+            raise failure from error
 
     def _poll(self) -> None:
         self._producer.poll(0)
@@ -185,6 +196,8 @@ class CommandProducer:
 
     def _settle(self, answer: asyncio.Future[tuple[int, int]], result: tuple[int, int] | SendError) -> None:
         self._unanswered.discard(answer)
+        if isinstance(result, ProducerFailed):
+            self._on_failed(self, result)
         if answer.done():
             return
         if isinstance(result, SendError):
