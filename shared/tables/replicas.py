@@ -153,7 +153,7 @@ class Replicas:
             log.info("restoring", to_restore=left, per_s=round(per_s, 1), left_s=time_left_s(left, per_s))
 
     def warm(self, few: int) -> set[int]:
-        """The partitions whose rows are all here but for so few changelog records, if they have enough to be waited for.
+        """The partitions whose rows are all here but for so few changelog records, if they are worth a wait.
 
         Called from any thread.
         """
