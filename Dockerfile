@@ -38,7 +38,7 @@ COPY shared/domain/errors.py shared/domain/
 COPY shared/runtime/__init__.py shared/runtime/classes.py shared/runtime/jars.py shared/runtime/java.py shared/runtime/
 COPY pipelines/__init__.py pipelines/progress.py pipelines/session.py pipelines/spark-4.0.0.jars pipelines/
 RUN XDG_CACHE_HOME=/opt/cache JAVA_HOME=/opt/java \
-    python -c "from pipelines.session import JARS, fetch_jars, java_home; fetch_jars(JARS); java_home()" \
+    python -c "from pipelines.session import JARS, fetch_jars, find_java; fetch_jars(JARS); find_java()" \
     && mkdir /opt/jars && find /opt/cache -name '*.jar' -exec mv {} /opt/jars \; \
     && chmod a+r /opt/jars/*
 

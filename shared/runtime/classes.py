@@ -20,7 +20,7 @@ class SharedClasses:
     loaded them in a program. Java refuses one that it has left with others, such as another collector."""
 
     def __init__(self, folder: Path, name: str, java: Java, jars: Iterable[Path], options: Iterable[str] = ()) -> None:
-        also = [os.environ[each] for each in _ALSO_FROM if each in os.environ]
+        also = [flag for each in _ALSO_FROM for flag in os.environ.get(each, "").split() if flag.startswith("-X")]
         made_by = f"{java.build} {[*map(str, jars)]} {[*options, *also]}"
         self.archive = folder / f"{name}-classes-{sha256(made_by.encode()).hexdigest()[:16]}.jsa"
 
