@@ -167,7 +167,11 @@ def test_a_worker_that_can_not_be_added_ends_no_other(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     stack = SimpleNamespace(
-        workers=[], kafka=SimpleNamespace(check=check), spawn_worker=spawn, workers_of=lambda _: [Scripted()]
+        workers=[],
+        runners=[],
+        kafka=SimpleNamespace(check=check),
+        spawn_worker=spawn,
+        workers_of=lambda _: [Scripted()],
     )
     with pytest.raises(KeyboardInterrupt):
         keep_running(cast(Stack, stack), said.append, wanted=lambda: [Wanted("accounts", first=False)])
@@ -207,7 +211,12 @@ def test_a_worker_that_is_added_is_told_of_and_kept_running(tmp_path: Path) -> N
         workers.append(Scripted())
 
     stack = SimpleNamespace(
-        workers=workers, kafka=SimpleNamespace(check=lambda: None), spawn_worker=spawn, workers_of=lambda _: workers
+        workers=workers,
+        runners=[],
+        kafka=SimpleNamespace(check=lambda: None),
+        spawn_worker=spawn,
+        spawn_runners=lambda: None,
+        workers_of=lambda _: workers,
     )
     wishes, changes = iter([[Wanted("accounts", first=True)] * 2]), list[int]()
 
@@ -250,7 +259,9 @@ def test_a_damaged_record_is_named(left: str, tmp_path: Path) -> None:
 
 
 def test_up_without_workers_names_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    local_stack._announce(cast(Stack, SimpleNamespace(workers=[], logs="the/logs")), "http://page", as_json=False)
+    local_stack._announce(
+        cast(Stack, SimpleNamespace(workers=[], runners=[], logs="the/logs")), "http://page", as_json=False
+    )
     assert "the/logs" in capsys.readouterr().out
 
 
