@@ -76,6 +76,9 @@ def pytest_configure() -> None:
     ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
     # structlog's default traceback shows every local variable of every frame: ten seconds for one bug
     structlog.configure(processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
+    configure = structlog.configure
+    # a logger would keep what the test was given that used it first, and tell no later one that captures logs
+    structlog.configure = lambda **given: configure(**{**given, "cache_logger_on_first_use": False})
 
 
 def pytest_unconfigure() -> None:
