@@ -43,7 +43,6 @@ def run(effects: Effects, urls: Sequence[str], token: str | Callable[[], str] | 
     names = [target.name for target in targets]
     if repeated := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"more than one target is called {sorted(repeated)}; fix: give one another name")
-    log.info("effects are run", path=effects.path, targets=names)
     asyncio.run(_run(effects.path, targets, urls, token))
 
 
@@ -54,10 +53,15 @@ async def _run(
     assert this is not None
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, this.cancel)
+    if targets:
+        log.info("effects are run", path=path, targets=[target.name for target in targets])
+    else:
+        log.warning("no target is set, so effects wait; fix: set what `targets` reads, and start again", path=path)
     try:
         async with AsyncClient(urls, token=token) as service, asyncio.TaskGroup() as everything:
             for target in targets:
                 everything.create_task(Calls(service, path, target).run())
+            await asyncio.Event().wait()  # also without a target: what keeps runners running would start it for ever
     except asyncio.CancelledError:
         log.info("the runner stops; attempts without an outcome expire")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,8 +14,19 @@ from shared.dev import effects
 from shared.dev.cli import cli
 from shared.effects import Effects
 from shared.runtime import declared
+from shared.runtime.checkout import CHECKOUT
+from shared.runtime.child import Child
 from shared.runtime.settings import Settings
 from tests.patterns.errands.effects import EFFECTS
+from tests.waiting import eventually
+
+WITHOUT_TARGET = """
+from shared.effects import Effects
+from shared.effects.runner import run
+from shared.runtime.settings import load_settings
+
+run(Effects("/errands", list), ["http://127.0.0.1:9"], None, load_settings())
+"""
 
 
 def test_a_service_without_effects_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,3 +51,15 @@ def test_the_runner_is_told_its_workers_and_reads_its_token_anew(
     done = CliRunner().invoke(cli, ["effect", "run", "notices", *urls, "--token-file", str(tmp_path / "token")])
     assert done.exception is None
     assert told == ["/errands", "http://one", "http://two", "second"]
+
+
+def test_a_runner_without_a_target_says_so_and_waits(tmp_path: Path) -> None:
+    log, own = tmp_path / "log", {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    runner = Child([sys.executable, "-P", "-c", WITHOUT_TARGET], log, CHECKOUT, own)
+    try:
+        eventually(lambda: "no target is set" in log.read_text())
+        runner.terminate()
+        runner.wait(60)
+        assert "the runner stops" in log.read_text()
+    finally:
+        runner.kill()
