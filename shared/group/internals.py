@@ -277,7 +277,9 @@ class EngineConsumer(driver.Consumer):
             before, awaited = awaited, frozenset(_assignor_of(self.app).awaited)
             if awaited != before:
                 asked = not awaited
-                log.info("others own partitions until this worker has a warm copy of them", partitions=sorted(awaited))
+                if awaited:
+                    waits = "others own partitions until this worker has a warm copy of them"
+                    log.info(waits, partitions=sorted(awaited))
             if not asked and awaited <= self.app.warm():
                 asked = True
                 self._thread.thread_loop.call_soon_threadsafe(self._member()._coordinator.request_rejoin)
