@@ -573,7 +573,8 @@ class Commands:
 
     def _at_row(self, aggregate_id: str, command_id: str, partition: int, row: Row[Any] | None) -> At:
         offset = row.offset if row else self._node.position(self._table, partition)
-        seen = self._seen({**self._node.event_offsets(partition)}, partition, offset)
+        commands = Place(self._table.source.name, partition)
+        seen = format_positions({**self._own(self._node.event_offsets(partition), partition), commands: offset})
         return self._at(aggregate_id, command_id, partition, seen)
 
     def _at(self, aggregate_id: str, command_id: str, partition: int, position: str) -> At:
@@ -587,12 +588,15 @@ class Commands:
             texts = {}
             self._texts = positions, texts
         if (text := texts.get(partition)) is None:
-            places = [Place(topic, partition) for topic in self._own_topics]
-            own = {place: positions[place] for place in places if place in positions}
             commands = Place(self._table.source.name, partition)
-            before, _, after = format_positions({**own, commands: -1}).partition(f"{commands}@-1")
+            all_of_it = format_positions({**self._own(positions, partition), commands: -1})
+            before, _, after = all_of_it.partition(f"{commands}@-1")
             text = texts[partition] = f"{before}{commands}@", after
         return f"{text[0]}{offset}{text[1]}"
+
+    def _own(self, positions: Mapping[Place, int], partition: int) -> dict[Place, int]:
+        places = [Place(topic, partition) for topic in self._own_topics]
+        return {place: positions[place] for place in places if place in positions}
 
 
 def _quoted(text: str) -> str:
