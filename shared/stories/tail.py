@@ -13,8 +13,7 @@ from shared.kafka.spans import Span
 from shared.runtime.positions import Place
 from shared.stories.story import Told, instant, told
 
-KEPT = 60
-READ = 2 * KEPT  # records of all partitions in one look, however many have come
+KEPT = 60  # and at most so many are read in one look, of all partitions, however many have come
 _LISTED_EVERY_S = 10.0  # the brokers tell of all topics there are
 
 
@@ -87,7 +86,7 @@ def spans_of(ends: Mapping[Place, int], after: Mapping[Place, int]) -> list[Span
     """
     spans = [Span(place, begin if (begin := after.get(place, 0)) <= end else 0, end) for place, end in ends.items()]
     news = [span for span in spans if span.start < span.end]
-    most = max(1, READ // max(1, len(news)))
+    most = max(1, KEPT // max(1, len(news)))
     return [span._replace(start=max(span.start, span.end - most)) for span in news]
 
 

@@ -12,7 +12,7 @@ from shared.kafka.search import LogSearch
 from shared.kafka.spans import Span
 from shared.runtime.positions import Place
 from shared.stories import tail
-from shared.stories.tail import KEPT, READ, Tail, spans_of, unread_in
+from shared.stories.tail import KEPT, Tail, spans_of, unread_in
 from tests.stories.test_tree import event
 
 TOPIC = "a.events.v1"
@@ -62,21 +62,21 @@ def test_what_came_before_the_first_look_is_not_counted_and_what_came_since_is(m
     log = Log()
     monkeypatch.setattr(tail, "LogSearch", lambda _: log)
     looking = Tail("", [TOPIC])
-    log.append(2 * READ)
+    log.append(2 * KEPT)
     newest = looking.look()
     assert (len(newest.events), newest.seen) == (KEPT, 0)
     log.append(5)
     assert looking.look().seen == 5
-    log.append(2 * READ)
-    assert looking.look().seen == 5 + 2 * READ
+    log.append(2 * KEPT)
+    assert looking.look().seen == 5 + 2 * KEPT
 
 
 def test_what_came_since_is_read_once_and_of_much_the_last() -> None:
     ends = {Place(TOPIC, 0): 1_000, Place(TOPIC, 1): 5}
-    most = READ // 2
+    most = KEPT // 2
     assert spans_of(ends, {}) == [Span(Place(TOPIC, 0), 1_000 - most, 1_000), Span(Place(TOPIC, 1), 0, 5)]
     assert spans_of(ends, {Place(TOPIC, 0): 998, Place(TOPIC, 1): 5}) == [Span(Place(TOPIC, 0), 998, 1_000)]
-    assert spans_of(ends, {Place(TOPIC, 0): 5, Place(TOPIC, 1): 5}) == [Span(Place(TOPIC, 0), 1_000 - READ, 1_000)]
+    assert spans_of(ends, {Place(TOPIC, 0): 5, Place(TOPIC, 1): 5}) == [Span(Place(TOPIC, 0), 1_000 - KEPT, 1_000)]
 
 
 def test_partitions_without_news_leave_their_share_to_a_burst() -> None:
@@ -89,7 +89,7 @@ def test_partitions_without_news_leave_their_share_to_a_burst() -> None:
 def test_what_comes_too_fast_to_be_read_is_counted() -> None:
     ends = {Place(TOPIC, 0): 1_000, Place(TOPIC, 1): 5}
     after = {Place(TOPIC, 0): 100, Place(TOPIC, 1): 5}
-    assert unread_in(spans_of(ends, after), after) == 900 - READ
+    assert unread_in(spans_of(ends, after), after) == 900 - KEPT
     assert unread_in(spans_of(ends, {}), {}) == 0
 
 
