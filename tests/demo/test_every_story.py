@@ -13,12 +13,14 @@ import sys
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 
 import httpx
 import pytest
 
 from demo.books import CONFIRMED, Books, expected_books
 from demo.cdnow import Purchase, first_purchases
+from demo.courier import Courier
 from demo.rules import order_id
 from demo.shop import SERVICES, Shop
 from demo.story import Story as Run
@@ -41,7 +43,7 @@ from tests.waiting import eventually
 
 pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(3600)]  # in short, tests/shop has twenty orders
 
-PURCHASES: int | None = None  # all 69,659
+PURCHASES: int | None = 3000  # all 69,659
 DEADLINE_S = 60  # of an order, whose timer has to come due before its story is whole
 COMPARED = 10
 LOGGED = {
@@ -115,13 +117,24 @@ def purchases() -> Sequence[Purchase]:
     return first_purchases(PURCHASES)
 
 
+@contextmanager
+def closing_courier() -> Iterator[Courier]:
+    courier = Courier()
+    try:
+        yield courier
+    finally:
+        courier.stop()
+
+
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory, purchases: Sequence[Purchase]) -> Iterator[Stack]:
     """Which has sold what the file says, and in which nothing waits any more."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("ORDERS_DEADLINE_S", str(DEADLINE_S))
+    with pytest.MonkeyPatch.context() as environment, closing_courier() as courier:
+        for name, value in {"ORDERS_DEADLINE_S": str(DEADLINE_S), **courier.variables}.items():
+            environment.setenv(name, value)
         workers = dict.fromkeys(SERVICES, 1) | {"orders": 2}
         with Stack(tmp_path_factory.mktemp("shop"), workers, topologies=TOPOLOGIES) as stack:
+            stack.spawn_runners()
             asyncio.run(sold(stack, purchases, expected_books(purchases)))
             # twice: what one service has sent after another was asked
             eventually(lambda: waiting(stack) + waiting(stack), lambda left: not left, 900.0)

@@ -926,12 +926,15 @@ MUTATIONS = (
 
 
 NOTICED_AT: dict[Callable[[pytest.MonkeyPatch], None], int] = {
-    _the_batch_before_not_seen: 1_723,
-    _pending_offsets_taken_for_none: 1_093,
-    _expelled_workers_serve_on: 363,
-    _any_answer_to_a_heartbeat_believed: 675,
-    _any_coordinator_believed: 258,
-    _keys_parked_under_the_ids_of_others: 157,
+    _the_batch_before_not_seen: 1_774,
+    _pending_offsets_taken_for_none: 1_193,
+    _generations_missed_without_noticing: 250,
+    _expelled_workers_serve_on: 1_984,
+    _any_answer_to_a_heartbeat_believed: 841,
+    _any_coordinator_believed: 299,
+    _any_end_of_a_changelog_believed: 78,
+    _keys_parked_under_the_ids_of_others: 220,
+    _leases_by_the_clock_that_a_hypervisor_stops: 305,
 }
 """The seeds at which some were noticed last, where to begin: other code may move them, and the test takes longer."""
 
