@@ -127,9 +127,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, `dev.py` takes the tests' own accounts for the only service of this checkout, which has none."""
-    monkeypatch.setattr("shared.dev.cli.found_services", lambda: [TOPOLOGY.service])
-    monkeypatch.setattr("shared.dev.cli.load_topologies", lambda: [TOPOLOGY])
-    monkeypatch.setattr("shared.dev.cli.declared", lambda *_: SERVICE)
+    monkeypatch.setattr("shared.dev.here.found_services", lambda: [TOPOLOGY.service])
+    monkeypatch.setattr("shared.dev.here.load_topologies", lambda: [TOPOLOGY])
+    monkeypatch.setattr("shared.dev.here.declared", lambda *_: SERVICE)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from getpass import getuser
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
@@ -26,7 +25,7 @@ from shared.dev import up as local_stack
 from shared.dev.asyncapi import document_of
 from shared.dev.console_process import page_port, url_at
 from shared.dev.doctor import Diagnosis
-from shared.dev.processes import send
+from shared.dev.processes import send, user
 from shared.dev.stages import StageFailed
 from shared.domain.errors import OnefoldError
 from shared.kafka.brokers import Brokers
@@ -228,14 +227,6 @@ def _versions(topology: Topology, brokers: Brokers) -> Iterator[Version]:
 def _declared(name: str) -> Declared:
     app = import_module(f"services.{name}.app").app
     return Declared.of(app.topology, app.processors, declared(f"services.{name}", "service", "SERVICE").reads)
-
-
-def user() -> str:
-    """Who runs this process."""
-    try:
-        return getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return f"user {os.getuid()}"
 
 
 def findings_of(diagnose: Callable[[], Diagnosis]) -> Mapping[str, Any]:

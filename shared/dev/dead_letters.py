@@ -15,7 +15,9 @@ from shared.dev.stages import StageFailed
 
 _PAGE = 500
 
-cli = typer.Typer(no_args_is_help=True, help="Show, retry or discard records that could not be handled.")
+cli = typer.Typer(
+    name="dead-letters", no_args_is_help=True, help="Show, retry or discard records that could not be handled."
+)
 
 Url = Annotated[str | None, typer.Option(help="A worker of the service; by default one of this checkout's `up`.")]
 

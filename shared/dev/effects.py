@@ -2,58 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shared.dev import here
 from shared.dev.stages import StageFailed
 from shared.effects.runner import run
 from shared.http.client import Client, path_of
 from shared.runtime.declared import declared_by
 from shared.runtime.settings import load_settings, operators_token
 
-Workers = Callable[[str], Sequence[str]]
-"""The URLs of a service's workers in this checkout's `up`."""
+cli = typer.Typer(name="effect", no_args_is_help=True, help="Make the calls outside that can't be taken back.")
 
 _Service = Annotated[str, typer.Argument(help="With an effects.py.")]
 _Urls = Annotated[list[str] | None, typer.Option("--url", help="Of its workers; by default those of `up`.")]
 _Ids = Annotated[list[str], typer.Argument(metavar="ID...")]
 
 
-def effect_cli(workers: Workers) -> typer.Typer:
-    cli = typer.Typer(no_args_is_help=True, help="Make the calls outside that can't be taken back.")
+@cli.command("run")
+def run_(
+    service: _Service,
+    url: _Urls = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="With a bearer token, read for each request; by default ONEFOLD_TOKEN.")
+    ] = None,
+) -> None:
+    """Call for SERVICE's effects until Ctrl-C. Any number of these may run; each attempt is made by one."""
+    effects = declared_by(service, "effects")
+    token = operators_token() if token_file is None else lambda: token_file.read_text().strip()
+    run(effects, url or _known(service), token or None, load_settings())
 
-    @cli.command("run")
-    def run_(
-        service: _Service,
-        url: _Urls = None,
-        token_file: Annotated[
-            Path | None, typer.Option(help="With a bearer token, read for each request; by default ONEFOLD_TOKEN.")
-        ] = None,
-    ) -> None:
-        """Call for SERVICE's effects until Ctrl-C. Any number of these may run; each attempt is made by one."""
-        effects = declared_by(service, "effects")
-        token = operators_token() if token_file is None else lambda: token_file.read_text().strip()
-        run(effects, url or _known(service), token or None, load_settings())
 
-    @cli.command()
-    def repeat(service: _Service, ids: _Ids, url: _Urls = None) -> None:
-        """Have effects called for again that were given up or lost."""
-        _sent("repeat", service, ids, url or _known(service))
+@cli.command()
+def repeat(service: _Service, ids: _Ids, url: _Urls = None) -> None:
+    """Have effects called for again that were given up or lost."""
+    _sent("repeat", service, ids, url or _known(service))
 
-    @cli.command()
-    def settle(service: _Service, ids: _Ids, url: _Urls = None) -> None:
-        """Say that effects have happened that were given up or lost."""
-        _sent("settle", service, ids, url or _known(service))
 
-    def _known(service: str) -> Sequence[str]:
-        if not (urls := workers(service)):
-            raise StageFailed(f"no worker of {service} is known", "run `up`, or name its workers by --url")
-        return urls
+@cli.command()
+def settle(service: _Service, ids: _Ids, url: _Urls = None) -> None:
+    """Say that effects have happened that were given up or lost."""
+    _sent("settle", service, ids, url or _known(service))
 
-    return cli
+
+def _known(service: str) -> Sequence[str]:
+    if not (urls := here.workers_of(here.join_up()).get(service, ())):
+        raise StageFailed(f"no worker of {service} is known", "run `up`, or name its workers by --url")
+    return urls
 
 
 def _sent(verb: str, service: str, ids: Sequence[str], urls: Sequence[str]) -> None:

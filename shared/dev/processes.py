@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from getpass import getuser
 from pathlib import Path
 
 _PROC = Path("/proc/self/stat")
@@ -122,3 +123,11 @@ def _of_ps(selection: str) -> dict[int, tuple[str, str]]:
     lines = subprocess.run(command, capture_output=True, text=True, errors="replace", env=plain).stdout
     rows = [line.split(maxsplit=3) for line in lines.splitlines()]
     return {int(pid): (parent, started) for pid, parent, state, started in rows if not state.startswith("Z")}
+
+
+def user() -> str:
+    """Who runs this process."""
+    try:
+        return getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"user {os.getuid()}"

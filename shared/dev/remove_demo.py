@@ -26,13 +26,13 @@ _FILES = (
     "docs/tutorials/recovering-from-a-bug.md",
     "shared/dev/new_project.py",
     "shared/dev/remove_demo.py",
+    "shared/dev/verbs/shop.py",
     "tests/scaffold/test_new_project.py",
     "tests/scaffold/test_remove_demo.py",
     "tests/scaffold/test_two_processes.py",
 )
 
 _ENTRY = r'(?<=[\[( ])"demo", '
-_VERB = r"@cli\.command\([^\n]*\)\ndef {}\([\s\S]*?\n\n\n(?=\S)"
 _USAGE = r"^  {}(?: [^\n]*)?\n(?:   +[^\n]*\n)*"
 _EDITS = (
     (".dockerignore", r"^!demo\n", ""),
@@ -56,11 +56,7 @@ _EDITS = (
     ("pyproject.toml", r" # the CLI may start the demo.*", ""),
     ("services/compose.yml", rf"^  - \"(?:{'|'.join(SERVICES)})/.*\n", ""),
     ("services/prometheus.yml", rf"^ +- \{{names: \[(?:{'|'.join(SERVICES)})\].*\n", ""),
-    ("shared/dev/cli.py", r"(?<=import )(.*)new_project, (.*)remove_demo, ", r"\1\2"),
-    ("shared/dev/cli.py", _VERB.format("demo"), ""),
-    ("shared/dev/cli.py", _VERB.format("failover_drill"), ""),
-    ("shared/dev/cli.py", _VERB.format("new_project_"), ""),
-    ("shared/dev/cli.py", _VERB.format("remove_demo_"), ""),
+    ("shared/dev/cli.py", r'^    "shared\.dev\.verbs\.shop": .*\n', ""),
     ("shared/dev/replay.py", r"^from shared\.dev import new_project, remove_demo\n", ""),
     ("shared/dev/replay.py", r'^        case \{"verb": "new-project".*\n.*\n', ""),
     ("shared/dev/replay.py", r'^        case \{"verb": "remove-demo"\}:\n.*\n', ""),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Annotated
 
 import typer
 
+from shared.dev import here
 from shared.dev.stages import StageFailed, stage
 from shared.kafka.brokers import Brokers
 from shared.privacy.sealing import sealer
@@ -25,67 +26,64 @@ CATCH_UP_S = 10.0  # how long a table may take to get what is committed when it 
 PAUSE_S = 0.1
 SHOWN = 10  # keys of rows that differ
 
-Joins = Callable[[], object]
-"""Makes this process use the brokers of this checkout's `up`, if it runs."""
+cli = typer.Typer(name="sink", no_args_is_help=True, help="Keep tables of a database like those of a service.")
 
 Service = Annotated[str, typer.Argument(help="With a sinks.py.")]
 
 
-def sink_cli(join_up: Joins) -> typer.Typer:
-    cli = typer.Typer(no_args_is_help=True, help="Keep tables of a database like those of a service.")
+@cli.command("run")
+def run_(service: Service) -> None:
+    """Fill the tables of SERVICE's sinks until Ctrl-C. Any number of these may run; each sink is filled by one."""
+    topology, sinks = _declared(service)
+    here.join_up()
+    run(topology, sinks, load_settings())
 
-    @cli.command("run")
-    def run_(service: Service) -> None:
-        """Fill the tables of SERVICE's sinks until Ctrl-C. Any number of these may run; each sink is filled by one."""
-        topology, sinks = _declared(service)
-        join_up()
-        run(topology, sinks, load_settings())
 
-    @cli.command()
-    def status(service: Service) -> None:
-        """Show who fills each table, how many offsets it is behind, which version the view shows, and why one waits."""
-        topology, sinks = _declared(service)
-        join_up()
-        settings = load_settings()
-        brokers = Brokers(settings.bootstrap)
-        with closing(database_of(settings)) as database:
-            for sink in sinks:
-                print(f"{sink.table.name}  {_told(database, brokers, sink, topology)}")
+@cli.command()
+def status(service: Service) -> None:
+    """Show who fills each table, how many offsets it is behind, which version the view shows, and why one waits."""
+    topology, sinks = _declared(service)
+    here.join_up()
+    settings = load_settings()
+    brokers = Brokers(settings.bootstrap)
+    with closing(database_of(settings)) as database:
+        for sink in sinks:
+            print(f"{sink.table.name}  {_told(database, brokers, sink, topology)}")
 
-    @cli.command()
-    def show(
-        service: Service, table: Annotated[str, typer.Argument(help="With its version, such as accounts_v2.")]
-    ) -> None:
-        """Let the view show this version of a table, newer or older, once it has all that is committed now."""
-        topology, sinks = _declared(service)
-        join_up()
-        settings = load_settings()
-        sink = _named(table, sinks)
-        with closing(database_of(settings)) as database:
-            _await_all(database, Brokers(settings.bootstrap), sink, sink.source.topic_in(topology))
-            database.show(sink)
-        print(f"{sink.name} shows {table}")
 
-    @cli.command("parity")
-    def parity_(
-        service: Service,
-        table: Annotated[str | None, typer.Argument(help="Such as accounts_v2; all by default.")] = None,
-    ) -> None:
-        """Compute tables again from their topics and compare them row by row. Exits with 1 if one differs."""
-        topology, sinks = _declared(service)
-        join_up()
-        settings = load_settings()
-        brokers, agree = Brokers(settings.bootstrap), True
-        with closing(database_of(settings)) as database:
-            for sink in [_named(table, sinks)] if table else sinks:
-                topic = sink.source.topic_in(topology)
-                _await_all(database, brokers, sink, topic)
-                found = _check(sink, topic, database, brokers, settings)
-                agree &= not found.keys
-        if not agree:
-            raise typer.Exit(1)
+@cli.command()
+def show(
+    service: Service, table: Annotated[str, typer.Argument(help="With its version, such as accounts_v2.")]
+) -> None:
+    """Let the view show this version of a table, newer or older, once it has all that is committed now."""
+    topology, sinks = _declared(service)
+    here.join_up()
+    settings = load_settings()
+    sink = _named(table, sinks)
+    with closing(database_of(settings)) as database:
+        _await_all(database, Brokers(settings.bootstrap), sink, sink.source.topic_in(topology))
+        database.show(sink)
+    print(f"{sink.name} shows {table}")
 
-    return cli
+
+@cli.command("parity")
+def parity_(
+    service: Service,
+    table: Annotated[str | None, typer.Argument(help="Such as accounts_v2; all by default.")] = None,
+) -> None:
+    """Compute tables again from their topics and compare them row by row. Exits with 1 if one differs."""
+    topology, sinks = _declared(service)
+    here.join_up()
+    settings = load_settings()
+    brokers, agree = Brokers(settings.bootstrap), True
+    with closing(database_of(settings)) as database:
+        for sink in [_named(table, sinks)] if table else sinks:
+            topic = sink.source.topic_in(topology)
+            _await_all(database, brokers, sink, topic)
+            found = _check(sink, topic, database, brokers, settings)
+            agree &= not found.keys
+    if not agree:
+        raise typer.Exit(1)
 
 
 def _check(sink: Sink, topic: str, database: Database, brokers: Brokers, settings: Settings) -> Differences:

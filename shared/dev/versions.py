@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from shared.dev.console import user
+from shared.dev import here
+from shared.dev.processes import user
 from shared.dev.stages import check_known
 from shared.operations.provision import load_services
 from shared.operations.versions import Compared, Step, Versions
@@ -18,80 +19,82 @@ from shared.topology.declaration import Service
 
 SHOWN = 20  # differing rows of each table
 
+cli = typer.Typer()
+
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
 _Reason = Annotated[str, typer.Option(help="Why; it is kept with what is done.")]
 
 
-def versions_cli(join_up: Callable[[], Any]) -> typer.Typer:
-    """join_up: makes this process use the brokers of `up`, if it runs."""
-    cli = typer.Typer()
+def _of(service: str) -> Versions:
+    here.join_up()
+    return Versions(_declared(service), load_settings())
 
-    def of(service: str) -> Versions:
-        join_up()
-        return Versions(_declared(service), load_settings())
 
-    @cli.command("versions")
-    def versions_(
-        service: Annotated[str | None, typer.Argument(help="By default all.")] = None,
-    ) -> None:
-        """Show the versions of services that stand side by side, how far each is behind, and which one answers."""
-        join_up()
-        for each in [_declared(service)] if service else load_services():
-            for line in _told(Versions(each, load_settings())):
-                print(line)
+@cli.command("versions")
+def versions_(
+    service: Annotated[str | None, typer.Argument(help="By default all.")] = None,
+) -> None:
+    """Show the versions of services that stand side by side, how far each is behind, and which one answers."""
+    here.join_up()
+    for each in [_declared(service)] if service else load_services():
+        for line in _told(Versions(each, load_settings())):
+            print(line)
 
-    @cli.command()
-    def deploy(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> None:
-        """Let the declared version of SERVICE begin beside the one before, at the first record; it answers nothing."""
-        versions = of(service)
-        note = partial(versions.note, "deploy", versions.topology.version, user(), reason)
-        _do(versions.deploy(), note, dry_run, f"start workers of {versions.topology.group}, from this checkout")
 
-    @cli.command()
-    def compare(service: str) -> None:
-        """Compare the rows of two versions of SERVICE by key, at the same positions. Exits with 1 if some differ."""
-        versions = of(service)
-        one, other = versions.pair()
-        print(f"compared  versions {one} and {other}, at the same positions")
-        tables = []
-        for table in versions.compare(one, other):
-            tables.append(table)
-            print("\n".join(compared(table)), flush=True)
-        if any(table.differ for table in tables):
-            raise typer.Exit(1)
+@cli.command()
+def deploy(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> None:
+    """Let the declared version of SERVICE begin beside the one before, at the first record; it answers nothing."""
+    versions = _of(service)
+    note = partial(versions.note, "deploy", versions.topology.version, user(), reason)
+    _do(versions.deploy(), note, dry_run, f"start workers of {versions.topology.group}, from this checkout")
 
-    @cli.command()
-    def switch(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> None:
-        """Let the declared version of SERVICE answer all requests, whichever worker gets them."""
-        versions = of(service)
-        note = partial(versions.note, "switch", versions.topology.version, user(), reason)
-        _do(versions.switch(user(), reason), note, dry_run, f"`rollback {service}` goes back")
 
-    @cli.command()
-    def rollback(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> None:
-        """Let the version of SERVICE answer again that did before the last `switch`."""
-        versions = of(service)
-        active = versions.routes().active
-        back_to = active and (active.former or active.version)
-        note = partial(versions.note, "rollback", back_to or versions.topology.version, user(), reason)
-        _do(versions.rollback(user(), reason), note, dry_run, f"`switch {service}` goes on again")
+@cli.command()
+def compare(service: str) -> None:
+    """Compare the rows of two versions of SERVICE by key, at the same positions. Exits with 1 if some differ."""
+    versions = _of(service)
+    one, other = versions.pair()
+    print(f"compared  versions {one} and {other}, at the same positions")
+    tables = []
+    for table in versions.compare(one, other):
+        tables.append(table)
+        print("\n".join(compared(table)), flush=True)
+    if any(table.differ for table in tables):
+        raise typer.Exit(1)
 
-    @cli.command()
-    def retire(
-        service: str,
-        version: Annotated[int, typer.Argument(min=1, help="Which does not answer, and has no workers any more.")],
-        dry_run: _DryRun = False,
-        reason: _Reason = "",
-        yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    ) -> None:
-        """Delete what only VERSION of SERVICE has: group, changelogs with all rows, what was parked, stores here."""
-        versions = of(service)
-        ask = None if yes else "there is no way back; go on?"
-        left = f"stores of {versions.of(version).group} on other machines are left, as caches of nothing"
-        note = partial(versions.note, "retire", version, user(), reason)
-        _do(versions.retire(version), note, dry_run, left, ask)
 
-    return cli
+@cli.command()
+def switch(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> None:
+    """Let the declared version of SERVICE answer all requests, whichever worker gets them."""
+    versions = _of(service)
+    note = partial(versions.note, "switch", versions.topology.version, user(), reason)
+    _do(versions.switch(user(), reason), note, dry_run, f"`rollback {service}` goes back")
+
+
+@cli.command()
+def rollback(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> None:
+    """Let the version of SERVICE answer again that did before the last `switch`."""
+    versions = _of(service)
+    active = versions.routes().active
+    back_to = active and (active.former or active.version)
+    note = partial(versions.note, "rollback", back_to or versions.topology.version, user(), reason)
+    _do(versions.rollback(user(), reason), note, dry_run, f"`switch {service}` goes on again")
+
+
+@cli.command()
+def retire(
+    service: str,
+    version: Annotated[int, typer.Argument(min=1, help="Which does not answer, and has no workers any more.")],
+    dry_run: _DryRun = False,
+    reason: _Reason = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete what only VERSION of SERVICE has: group, changelogs with all rows, what was parked, stores here."""
+    versions = _of(service)
+    ask = None if yes else "there is no way back; go on?"
+    left = f"stores of {versions.of(version).group} on other machines are left, as caches of nothing"
+    note = partial(versions.note, "retire", version, user(), reason)
+    _do(versions.retire(version), note, dry_run, left, ask)
 
 
 def compared(table: Compared) -> Iterable[str]:

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from shared.runtime.child import Child
 from shared.dev import cli
+from shared.dev.verbs import brokers
 from shared.operations.mirror import Mirror
 from tests.waiting import eventually
 
@@ -23,8 +24,8 @@ def start(mirror):
     mirror._process = Child(["sh", "-c", maker], mirror.log)
     eventually(lambda: "copying" in mirror.log.read_text())
 
-cli.Brokers.topic_ids = lambda brokers, topics: {brokers.bootstrap}
-Mirror.start, cli.local_stack.ROOT = start, Path(sys.argv.pop()) / "up"
+brokers.Brokers.topic_ids = lambda brokers, topics: {brokers.bootstrap}
+Mirror.start, brokers.local_stack.ROOT = start, Path(sys.argv.pop()) / "up"
 cli.main()
 """
 

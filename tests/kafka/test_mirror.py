@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
-from shared.dev import cli
+from shared.dev import cli, here
 from shared.dev.embedded import EmbeddedKafka
 from shared.dev.stages import StageFailed
 from shared.operations.mirror import Mirror
@@ -32,7 +32,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
         raise Started
 
     monkeypatch.setattr(Mirror, "start", start)
-    monkeypatch.setattr(cli, "load_topologies", lambda: TOPOLOGIES)
+    monkeypatch.setattr(here, "load_topologies", lambda: TOPOLOGIES)
 
 
 def refusal(source: str, target: str) -> BaseException | None:

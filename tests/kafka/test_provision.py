@@ -12,8 +12,9 @@ from uuid import uuid4
 import pytest
 from typer.testing import CliRunner
 
-from shared.dev import cli
+from shared.dev import cli, here
 from shared.dev.stages import StageFailed
+from shared.dev.verbs import brokers
 from shared.dev.worker import Worker
 from shared.operations import provision as provision_module
 from shared.operations.provision import (
@@ -127,8 +128,8 @@ def test_more_partitions_than_there_are_name_the_command_that_moves_keys() -> No
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_topics_exits_with_1_when_one_is_not_as_declared(monkeypatch: pytest.MonkeyPatch, missing: int) -> None:
-    monkeypatch.setattr(cli, "load_topologies", lambda: [TOPOLOGY])
-    monkeypatch.setattr(cli, "found_topics", lambda declared, _: dict(list(declared.items())[missing:]))
+    monkeypatch.setattr(here, "load_topologies", lambda: [TOPOLOGY])
+    monkeypatch.setattr(brokers, "found_topics", lambda declared, _: dict(list(declared.items())[missing:]))
     run = CliRunner().invoke(cli.cli, ["topics"], env={"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"})
     assert (run.exit_code, run.output.count("fix: run `provision`")) == (missing, missing)
 

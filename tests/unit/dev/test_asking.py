@@ -17,7 +17,7 @@ import pytest
 from pydantic import BaseModel
 
 from pipelines import answers as spark
-from shared.dev import asking, cli, dead_letters, up
+from shared.dev import asking, dead_letters, here, up
 from shared.dev.asking import Silent, ask
 from shared.dev.issuer import DevIssuer
 from shared.dev.processes import identify
@@ -198,7 +198,7 @@ def test_a_url_may_end_with_a_slash(answers: dict[str, Answer], capsys: pytest.C
         200 if request.url.path == "/dead-letters" else 404, json=NOTHING
     )
     dead_letters.show_all("inventory", url="http://worker/")
-    assert cli._named(["accounts=http://worker/"], ["accounts"]) == {"accounts": ["http://worker"]}
+    assert here.named_workers(["accounts=http://worker/"], ["accounts"]) == {"accounts": ["http://worker"]}
     assert capsys.readouterr().out == "0 parked\n"
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from shared.dev import cli, doctor
+from shared.dev import cli, doctor, here
 from shared.doctor.snapshot import Snapshot
 from tests.accounts.topology import EVENTS
 from tests.unit.doctor.healthy import HEALTHY, A, changed, told
@@ -36,7 +36,7 @@ def run(
 
     monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=httpx.MockTransport(answer)))
     monkeypatch.setattr(doctor, "look", look)
-    monkeypatch.setattr(cli, "load_topologies", lambda: HEALTHY.topologies)
+    monkeypatch.setattr(here, "load_topologies", lambda: HEALTHY.topologies)
     return CliRunner().invoke(cli.cli, ["doctor", *arguments], env={"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"})
 
 

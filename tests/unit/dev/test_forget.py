@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from shared.dev import cli as verbs
+from shared.dev import here
 from shared.dev import up as local_stack
 from shared.dev.cli import cli
 from shared.dev.processes import identify
@@ -43,7 +43,7 @@ def test_a_service_without_personal_fields_has_no_persons_but_those_of_earlier_r
     environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     PersonKeys(environment["ONEFOLD_PERSON_KEYS"]).of_or_new("accounts:ann")
-    monkeypatch.setattr(verbs, "declared", lambda *_: THINGS)
+    monkeypatch.setattr(here, "declared", lambda *_: THINGS)
     run = CliRunner().invoke(cli, ["forget", "accounts", "bob"], env=environment)
     assert isinstance(run.exception, StageFailed)
     assert run.exception.problem == "accounts has no personal fields, and accounts:bob no key"

@@ -171,7 +171,7 @@ def test_json_has_the_prose_too() -> None:
 
 
 def test_the_command_prints_the_format_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.dev.cli.found_services", lambda: ["shapes"])
+    monkeypatch.setattr("shared.dev.here.found_services", lambda: ["shapes"])
     monkeypatch.setattr("shared.dev.schemas.document_of", {"shapes": SHAPES}.get)
     said = CliRunner().invoke(cli, ["schemas", "shapes", "--format", "proto"])
     assert said.exit_code == 0

@@ -12,8 +12,9 @@ import pytest
 import dev
 import pipelines.cli
 from dev import USAGE, module_and_arguments
-from shared.dev import cli, up
+from shared.dev import cli, here, up
 from shared.dev.stages import StageFailed
+from shared.dev.verbs import becoming
 
 ROOT = Path(__file__).parents[3]
 
@@ -96,9 +97,9 @@ def test_other_brokers_than_those_of_up_are_not_taken_for_as_many(
 ) -> None:
     """`rebuild` creates topics there, with as many copies as the settings say."""
     ran: list[list[str]] = []
-    monkeypatch.setattr(cli, "_join_up", lambda: pytest.fail("`up` has its own brokers"))
-    monkeypatch.setattr(cli, "_become", lambda _, arguments: ran.append(arguments))
-    cli._on_spark("rebuild", ["accounts", *named])
+    monkeypatch.setattr(here, "join_up", lambda: pytest.fail("`up` has its own brokers"))
+    monkeypatch.setattr(becoming, "become", lambda _, arguments: ran.append(arguments))
+    becoming._on_spark("rebuild", ["accounts", *named])
     assert ran == [["rebuild", "accounts", *named]]
 
 

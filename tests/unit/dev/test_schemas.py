@@ -126,8 +126,8 @@ def test_a_service_that_was_never_accepted_is_not_accepted_along_with_others(
     root: Path, another: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accept_as_if(root, without_closing)
-    monkeypatch.setattr("shared.dev.cli.CHECKOUT", root)
-    monkeypatch.setattr("shared.dev.cli.found_services", lambda: ["accounts", another])
+    monkeypatch.setattr("shared.dev.verbs.documents.CHECKOUT", root)
+    monkeypatch.setattr("shared.dev.here.found_services", lambda: ["accounts", another])
     told = CliRunner().invoke(cli, ["schemas", "--accept"], catch_exceptions=False).output.splitlines()
     assert told[0] == f"wrote   {ACCEPTED}"
     assert told[-1] == "as accepted; no schemas are accepted yet of another"

@@ -20,6 +20,7 @@ from shared.dev.authority import Authority
 from shared.dev.issuer import DevIssuer
 from shared.dev.secured import make_secrets
 from shared.dev.stages import StageFailed
+from shared.dev.verbs import brokers, deploying
 from shared.operations.acls import create_principals, rules_of
 from shared.operations.provision import ProvisionError
 from shared.runtime.checkout import CHECKOUT, found_services
@@ -57,7 +58,7 @@ def test_secrets_that_a_full_disk_cut_off_are_made_whole_the_next_time(
         file.write_bytes(text[:5].encode())
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(cli, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(deploying, "CHECKOUT", tmp_path)
     monkeypatch.setattr(sys, "argv", ["dev.py", "secrets"])
     with monkeypatch.context() as disk:
         disk.setattr(Path, "write_text", full)
@@ -81,8 +82,8 @@ def test_the_issuers_key_is_in_the_checkout_wherever_the_verb_is_run(
 
 
 def test_a_container_starts_without_what_makes_certificates() -> None:
-    """Its entrypoint runs the CLI."""
-    looks = "import sys, shared.dev.cli; print('trustme' in sys.modules)"
+    """Its entrypoint runs the CLI, which has `secrets` beside others."""
+    looks = "import sys, shared.dev.verbs.deploying; print('trustme' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", looks], check=True, capture_output=True, text=True)
     assert found.stdout == "False\n"
 
@@ -91,11 +92,11 @@ def test_a_principal_is_made_with_the_password_its_worker_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: dict[str, str] = {}
-    monkeypatch.setattr(cli, "load_services", lambda: [Service(TOPOLOGY)])
+    monkeypatch.setattr(brokers, "load_services", lambda: [Service(TOPOLOGY)])
     monkeypatch.setattr(
-        cli, "create_principals", lambda passwords, _, mechanism: made.update(passwords, mechanism=mechanism)
+        brokers, "create_principals", lambda passwords, _, mechanism: made.update(passwords, mechanism=mechanism)
     )
-    monkeypatch.setattr(cli, "grant", lambda *_: 1)
+    monkeypatch.setattr(brokers, "grant", lambda *_: 1)
     file = tmp_path / TOPOLOGY.service
     file.write_text("a word\n")  # with the line end that an editor adds
     ca = tmp_path / "ca.pem"
@@ -118,7 +119,7 @@ def test_a_password_file_that_is_empty_is_named(tmp_path: Path) -> None:
     """As an interrupted editor, or a secret that was not mounted yet, leaves it."""
     (tmp_path / "accounts").write_text("\n")
     with pytest.raises(StageFailed, match=f"{tmp_path}/accounts is empty"):
-        cli._password(tmp_path / "accounts")
+        brokers._password(tmp_path / "accounts")
 
 
 @pytest.mark.usefixtures("known")
@@ -126,7 +127,7 @@ def test_the_settings_that_require_tokens_are_printed_as_a_shell_reads_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issuer = DevIssuer(tmp_path / "two words")
-    monkeypatch.setattr(cli, "DevIssuer", lambda: issuer)
+    monkeypatch.setattr(deploying, "DevIssuer", lambda: issuer)
     shown = CliRunner().invoke(cli.cli, ["token", "accounts", "--settings"]).output
     read = subprocess.run(["sh", "-ec", f'{shown}printf %s "$ONEFOLD_AUTH_JWKS"'], capture_output=True, text=True)
     assert (read.stdout, read.stderr) == (str(issuer.key_set), "")

@@ -11,12 +11,13 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from shared.dev import cli, status
+from shared.dev import cli, here, status
 from shared.dev import up as local_stack
 from shared.dev.asking import Silent
 from shared.dev.processes import identify
 from shared.dev.stages import StageFailed
 from shared.dev.status import Line, next_loss
+from shared.dev.verbs import looking
 from shared.operations.provision import ProvisionError
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topic, Topology
@@ -184,7 +185,7 @@ def test_unknown_retention_is_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("wrong", [False, True])
 def test_status_with_an_alarm_exits_with_1(monkeypatch: pytest.MonkeyPatch, wrong: bool) -> None:
-    monkeypatch.setattr(cli, "status", lambda *_: {"brokers": [Line("topics", "as found", wrong)]})
+    monkeypatch.setattr(looking, "status", lambda *_: {"brokers": [Line("topics", "as found", wrong)]})
     run = CliRunner().invoke(cli.cli, ["status"], env={"ONEFOLD_BOOTSTRAP": "127.0.0.1:1"})
     assert (run.exit_code, run.output.startswith("!")) == (int(wrong), wrong)
 
@@ -193,10 +194,10 @@ def test_status_with_an_alarm_exits_with_1(monkeypatch: pytest.MonkeyPatch, wron
 def test_workers_of_up_are_not_shown_as_those_of_other_brokers(
     bootstrap: str | None, asked: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {**dict.fromkeys(cli._OF_UP, "1"), "ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}
+    settings = {**dict.fromkeys(here.OF_UP, "1"), "ONEFOLD_BOOTSTRAP": "127.0.0.1:1"}
     found = local_stack.Record(identify(os.getpid()), (), settings, {"accounts": [{"url": A, "pid": 1}]})
     monkeypatch.setattr(local_stack, "running", lambda _: found)
-    for name in cli._OF_UP:  # so that what the verb sets is undone after the test
+    for name in here.OF_UP:  # so that what the verb sets is undone after the test
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     shown: dict[str, Any] = {}
@@ -205,7 +206,7 @@ def test_workers_of_up_are_not_shown_as_those_of_other_brokers(
         shown.update(workers)
         return {}
 
-    monkeypatch.setattr(cli, "status", note)
+    monkeypatch.setattr(looking, "status", note)
     run = CliRunner().invoke(cli.cli, ["status"], env={"ONEFOLD_BOOTSTRAP": bootstrap})
     assert (run.exit_code, shown) == (0, asked)
 
