@@ -29,7 +29,7 @@ VERBS = {
     "shared.dev.versions": ("versions", "deploy", "compare", "switch", "rollback", "retire"),
     "shared.dev.sinks": ("sink",),
     "shared.dev.effects": ("effect",),
-    "shared.dev.verbs.brokers": ("provision", "topics", "grant", "mirror", "kafka"),
+    "shared.dev.verbs.brokers": ("provision", "grant", "mirror", "kafka", "topics"),
     "shared.dev.verbs.deploying": ("secrets", "kubernetes", "token"),
     "shared.dev.verbs.becoming": ("bench", "parity", "archive", "rebuild", "backfill", "rejects", "insights"),
     "shared.dev.verbs.shop": ("demo", "failover-drill", "new-project", "remove-demo"),
