@@ -15,7 +15,7 @@ from shared.dev.cli import VERBS, cli
 OF_DATABASES = {"sqlalchemy", "psycopg"}
 OF_HTTP = {"fastapi", "uvicorn", "aiohttp"}
 OF_WORKERS = {"faust", "rocksdict", "aiokafka"}
-OF_SPARK = {"pyspark"}
+OF_PIPELINES = {"pyspark"}
 
 
 def imported(program: str, *arguments: str) -> set[str]:
@@ -29,12 +29,12 @@ def imported(program: str, *arguments: str) -> set[str]:
 @pytest.mark.parametrize("verb", ["down", "worker", "new-service", "topics"])
 def test_a_verb_imports_what_it_needs_alone(verb: str) -> None:
     found = imported("from shared.dev.cli import main\nmain()", verb, "--help")
-    assert found & (OF_DATABASES | OF_HTTP | OF_WORKERS | OF_SPARK | {"typer"}) == {"typer"}
+    assert found & (OF_DATABASES | OF_HTTP | OF_WORKERS | OF_PIPELINES | {"typer"}) == {"typer"}
 
 
 def test_a_worker_without_personal_fields_imports_no_database() -> None:
     found = imported("from tests.patterns.things.app import app\napp._http(app)")  # which looks for personal fields
-    assert found & (OF_DATABASES | OF_HTTP | OF_WORKERS | OF_SPARK) == OF_HTTP | OF_WORKERS
+    assert found & (OF_DATABASES | OF_HTTP | OF_WORKERS | OF_PIPELINES) == OF_HTTP | OF_WORKERS
 
 
 @pytest.mark.parametrize("module", VERBS)
