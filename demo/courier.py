@@ -35,6 +35,9 @@ class Courier(ThreadingHTTPServer):
         if called != sorted(expected):
             yield f"the courier was called for {len(called)} orders where {len(expected)} are large: {called[:3]}"
 
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def stop(self) -> None:
         self.shutdown()
         self._thread.join()

@@ -29,6 +29,7 @@ WorkerUrls = Annotated[
     list[str] | None,
     typer.Option(help="A worker of a service, as SERVICE=URL; can be repeated. By default those of `up`."),
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
 
 
 def services() -> list[str]:

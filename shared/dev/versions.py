@@ -21,7 +21,6 @@ SHOWN = 20  # differing rows of each table
 
 cli = typer.Typer()
 
-_DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
 _Reason = Annotated[str, typer.Option(help="Why; it is kept with what is done.")]
 
 
@@ -42,7 +41,7 @@ def versions_(
 
 
 @cli.command()
-def deploy(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> None:
+def deploy(service: str, dry_run: here.DryRun = False, reason: _Reason = "") -> None:
     """Let the declared version of SERVICE begin beside the one before, at the first record; it answers nothing."""
     versions = _of(service)
     note = partial(versions.note, "deploy", versions.topology.version, user(), reason)
@@ -64,7 +63,7 @@ def compare(service: str) -> None:
 
 
 @cli.command()
-def switch(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> None:
+def switch(service: str, dry_run: here.DryRun = False, reason: _Reason = "") -> None:
     """Let the declared version of SERVICE answer all requests, whichever worker gets them."""
     versions = _of(service)
     note = partial(versions.note, "switch", versions.topology.version, user(), reason)
@@ -72,7 +71,7 @@ def switch(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> None
 
 
 @cli.command()
-def rollback(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> None:
+def rollback(service: str, dry_run: here.DryRun = False, reason: _Reason = "") -> None:
     """Let the version of SERVICE answer again that did before the last `switch`."""
     versions = _of(service)
     active = versions.routes().active
@@ -85,7 +84,7 @@ def rollback(service: str, dry_run: _DryRun = False, reason: _Reason = "") -> No
 def retire(
     service: str,
     version: Annotated[int, typer.Argument(min=1, help="Which does not answer, and has no workers any more.")],
-    dry_run: _DryRun = False,
+    dry_run: here.DryRun = False,
     reason: _Reason = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:

@@ -13,7 +13,6 @@ import sys
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -118,19 +117,10 @@ def purchases() -> Sequence[Purchase]:
     return first_purchases(PURCHASES)
 
 
-@contextmanager
-def closing_courier() -> Iterator[Courier]:
-    courier = Courier()
-    try:
-        yield courier
-    finally:
-        courier.stop()
-
-
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory, purchases: Sequence[Purchase]) -> Iterator[Stack]:
     """Which has sold what the file says, and in which nothing waits any more."""
-    with pytest.MonkeyPatch.context() as environment, closing_courier() as courier:
+    with pytest.MonkeyPatch.context() as environment, Courier() as courier:
         for name, value in {"ORDERS_DEADLINE_S": str(DEADLINE_S), **courier.variables}.items():
             environment.setenv(name, value)
         workers = dict.fromkeys(SERVICES, 1) | {"orders": 2}

@@ -90,10 +90,10 @@ def mirror(
 
 def _one_cluster(source: str, target: str, topics: Sequence[str]) -> bool:
     """Whether they name one cluster, perhaps by different addresses. Raises BrokersUnavailable or StageFailed."""
-    here = Brokers(source).topic_ids(topics)
-    if not here:
+    found = Brokers(source).topic_ids(topics)
+    if not found:
         raise StageFailed(f"{source} has none of the topics that are mirrored", "`provision` there first")
-    return not here.isdisjoint(Brokers(target).topic_ids(topics))
+    return not found.isdisjoint(Brokers(target).topic_ids(topics))
 
 
 @cli.command("kafka", context_settings=ANY_ARGUMENTS, add_help_option=False)

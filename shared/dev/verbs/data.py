@@ -64,7 +64,7 @@ def import_(
 @cli.command("reprocess")
 def reprocess_(
     view: Annotated[str, typer.Argument(help="SERVICE/TABLE; SERVICE alone for all its views, if it has only views.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+    dry_run: here.DryRun = False,
     copies: Annotated[bool, typer.Option("--copies", help="Make the copies that feed the table again, too.")] = False,
 ) -> None:
     """Compute a view again from its first event, while no worker of its service runs. Nothing is sent again."""
@@ -75,7 +75,7 @@ def reprocess_(
 @cli.command("repartition")
 def repartition_(
     partitions: Annotated[int, typer.Option(min=1, help="Of each topic of all services: more than there are.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+    dry_run: here.DryRun = False,
 ) -> None:
     """Give all topics more partitions, while no worker of any service runs: all records are copied, twice."""
     here.join_up()
