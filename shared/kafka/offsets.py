@@ -151,6 +151,9 @@ def list_offsets(
     wanted = {TopicPartition(*place): spec() for place in places}
     if not wanted:
         return {}
+    # Without a connection librdkafka can't ask for leaders, and tries again after three seconds: so did each fourth of
+    # new clients on a busy machine. This waits for one.
+    admin.describe_cluster(request_timeout=ANSWER_S).result()
     futures: Mapping[TopicPartition, Future[Any]] = admin.list_offsets(
         wanted, isolation_level=isolation, request_timeout=ANSWER_S
     )
