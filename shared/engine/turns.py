@@ -6,7 +6,7 @@ from there, it has by then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 
 import structlog
@@ -102,23 +102,26 @@ class Turns:
 
         Raises OffsetsUnknown.
         """
-        ready, left = [], False
-        for number, role in self._holdings.roles.items():
-            turn = None if self._routes is None or role.acts else self._routes.turn(number)
-            if turn is None or turn.number <= role.number or turn.version != self._holdings.topology.version:
-                continue
-            if await self._has_caught_up(number, turn):
-                ready.append((number, turn))
-            else:
-                left = True
-        now = elapsed_s()
+        given = list(self._given())
+        if new := [(number, turn.number) for number, turn in given if (number, turn.number) not in self._ends]:
+            followed = {each: [place for place, _ in self._holdings.followed_in(each[0])] for each in new}
+            # behind all that the givers have written, as they write no more
+            ends = await self._ask(self._offsets.ends, [place for places in followed.values() for place in places])
+            self._ends |= {each: {place: ends[place] for place in places} for each, places in followed.items()}
+        ready = [(number, turn) for number, turn in given if self._has_caught_up(number, turn)]
+        now, left = elapsed_s(), len(ready) < len(given)
         since = self._ready_since = (self._ready_since or now) if ready and left else None
         return ready if since is None or now - since >= TOGETHER_S else []
 
-    async def _has_caught_up(self, number: int, turn: Turn) -> bool:
+    def _given(self) -> Iterator[tuple[int, Turn]]:
+        """The turns that are ours and not taken yet, with their partitions."""
+        for number, role in self._holdings.roles.items():
+            turn = None if self._routes is None or role.acts else self._routes.turn(number)
+            if turn is not None and turn.number > role.number and turn.version == self._holdings.topology.version:
+                yield number, turn
+
+    def _has_caught_up(self, number: int, turn: Turn) -> bool:
         own, followed = self._holdings.of(number), self._holdings.followed_in(number)
-        if (number, turn.number) not in self._ends:  # behind all that the giver has written, as it writes no more
-            self._ends[number, turn.number] = await self._ask(self._offsets.ends, [place for place, _ in followed])
         ends = self._ends[number, turn.number]
         names = {each.name for _, source in followed for each in source.processors if isinstance(each, Following)}
         if parked := names.intersection(map(processor_of_id, self._filling.parking(number).ids)):
