@@ -57,7 +57,7 @@ def project(engine: None) -> Iterator[Projects]:
 
 def ports() -> dict[str, str]:
     """Host ports that a project of this checkout does not use by default."""
-    services = ("ACCOUNTS", "INVENTORY", "ORDERS", "SALES")
+    services = ("ACCOUNTS", "INVENTORY", "ORDERS", "SALES", "PICKUPS")
     ranges = {f"{name}_PORTS": _range(FIRST_PORT + 10 * place) for place, name in enumerate(services)}
     others = ("BROKER_PORT", "BROKER_2_PORT", "BROKER_3_PORT", "SECOND_PORT", "PROMETHEUS_PORT")
     return ranges | {name: str(FIRST_PORT - 10 + place) for place, name in enumerate(others)}

@@ -22,12 +22,21 @@ MEMORY_BYTES = 3 * 10**9
 STOP_S = 20
 SPARK_S = 1200.0
 PURCHASES = 200
+COURIER = {"PICKUPS_COURIER_URL": "http://127.0.0.1:9000", "PICKUPS_COURIER_SECRET": f"whsec_{'c2VjcmV0' * 4}"}
+RECEIVER = """
+from http.server import BaseHTTPRequestHandler as Base, HTTPServer as Server
+def answer(call):
+    call.rfile.read(int(call.headers["Content-Length"]))
+    call.send_response(204)
+    call.end_headers()
+Server(("127.0.0.1", 9000), type("Courier", (Base,), {"do_POST": answer})).serve_forever()
+"""
 DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "onefold.json"
 
 
 @pytest.fixture(scope="module")
 def system(project: Projects) -> Project:
-    made = project(NAME, "docker-compose.yml", PARITY_EVERY_S="1")
+    made = project(NAME, "docker-compose.yml", PARITY_EVERY_S="1", **COURIER)
     made.up()
     return made
 
@@ -152,6 +161,19 @@ def test_the_database_of_the_sinks_has_every_account(system: Project) -> None:
     owed = "SELECT sum(balance_cents) > 0 FROM accounts"
     assert system.in_container("postgres", f"psql -qtA -U postgres -c '{owed}'") == "t"
     system.run("--profile", "sinks", "rm", "--stop", "--force", "accounts-sinks", "postgres")
+
+
+def test_a_runner_calls_the_courier_for_what_had_waited_for_it(system: Project) -> None:
+    def waiting() -> object:
+        return get(f"{pickups.url}/pickups?phase=pending")["items"]
+
+    [pickups] = system.containers("pickups")
+    assert waiting() != []
+    system.up("pickups-runner")
+    system.in_container("pickups-runner", f"python -c '{RECEIVER}' > /dev/null 2>&1 &")
+    eventually(waiting, lambda found: found == [])
+    assert get(f"{pickups.url}/pickups?phase=done")["items"] != []
+    system.run("--profile", "effects", "rm", "--stop", "--force", "pickups-runner")
 
 
 def test_three_replicas_share_the_partitions_and_each_answers_for_all(system: Project) -> None:
