@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -37,6 +37,7 @@ from shared.topology.topics import Table, Topology
 
 CATCH_UP_S = 20.0
 _PAUSE_S = 0.2
+L = TypeVar("L")
 
 
 class VersionsRefused(OnefoldError):
@@ -173,7 +174,7 @@ class Versions:
         if routes.active is None:
             raise self._refusal("it has one version", f"`deploy {self.topology.service}` first")
         if (active := routes.active.version) != version:
-            self._refuse_unfit(version, active, routes)
+            self._refuse_unfit(version, active)
             yield from self._lacks(version)
             yield self._answers(Active(version=version, former=active, by=by, reason=reason))
         yield from self._takes_turns(version, routes)
@@ -192,7 +193,7 @@ class Versions:
         if routes.active is None or former is None:
             fix = f"`versions {self.topology.service}` shows what answers"
             raise self._refusal("there is no switch to take back", fix)
-        self._refuse_unfit(former, routes.active.version, routes)
+        self._refuse_unfit(former, routes.active.version)
         yield from self._lacks(former)
         yield self._answers(Active(version=former, by=by, reason=reason))
         yield from self._takes_turns(former, routes)
@@ -350,12 +351,9 @@ class Versions:
 
     def _await_turns(self, version: int) -> None:
         """Raises VersionsRefused."""
-        deadline = time.monotonic() + CATCH_UP_S
-        while left := self._without_turn(version, self.routes()):
-            if time.monotonic() > deadline:
-                fix = "see the workers' logs, then do this again, or `rollback`: it goes on from what it finds"
-                raise self._refusal(f"version {version} does not act in partitions {left} yet", fix)
-            time.sleep(_PAUSE_S)
+        if left := _awaited(lambda: self._without_turn(version, self.routes())):
+            fix = "see the workers' logs, then do this again, or `rollback`: it goes on from what it finds"
+            raise self._refusal(f"version {version} does not act in partitions {left} yet", fix)
 
     def _refuse_third(self, active: int) -> None:
         """A version follows one other."""
@@ -421,14 +419,14 @@ class Versions:
                 fix = f"fill it from an archive, `rebuild {self.topology.service} --archive DIR`, then do this again"
                 raise self._refusal(f"{topic}/{number} begins at offset {start}: older records were removed", fix)
 
-    def _refuse_unfit(self, version: int, active: int, routes: Routes) -> None:
+    def _refuse_unfit(self, version: int, active: int) -> None:
         group = self.of(version).group
         if not self._brokers.members(group):
             raise self._refusal(f"{group} has no workers", f"start workers of version {version}")
-        if self.acts and not self._brokers.members(self.of(active).group) and not self._goes_on(version, routes):
+        if self.acts and not self._brokers.members(self.of(active).group) and not self._goes_on(version, self.routes()):
             lone = f"{self.of(active).group} has no workers, which alone can give the turn that it has"
             raise self._refusal(lone, f"start workers of version {active}")
-        if unowned := set(range(self.topology.partitions)) - routes.owners(version).keys():
+        if unowned := _awaited(lambda: set(range(self.topology.partitions)) - self.routes().owners(version).keys()):
             fix = "try again once its workers are ready; the log of one that is not says why"
             raise self._refusal(f"no worker of {group} has said that it owns partitions {sorted(unowned)}", fix)
         self._refuse_parked(version, active)
@@ -437,12 +435,9 @@ class Versions:
 
     def _await(self, version: int, until: Mapping[str, Positions]) -> None:
         """Returns once the version has read all below `until`. Raises VersionsRefused."""
-        deadline = time.monotonic() + CATCH_UP_S
-        while behind := self._unread(version, until):
-            if time.monotonic() > deadline:
-                group, fix = self.of(version).group, "try again once it has caught up; `versions` shows how far it is"
-                raise self._refusal(f"{group} is {behind} records behind", fix)
-            time.sleep(_PAUSE_S)
+        if behind := _awaited(lambda: self._unread(version, until)):
+            group, fix = self.of(version).group, "try again once it has caught up; `versions` shows how far it is"
+            raise self._refusal(f"{group} is {behind} records behind", fix)
 
     def _unread(self, version: int, until: Mapping[str, Positions]) -> int:
         """How many records it has to read up to `until`; markers of transactions are none, nor what it has decided."""
@@ -530,6 +525,14 @@ class Versions:
 
     def _refusal(self, found: str, fix: str) -> VersionsRefused:
         return VersionsRefused(f"{self.topology.service}: {found}; fix: {fix}")
+
+
+def _awaited(left: Callable[[], L]) -> L:
+    """What is left to be done by workers: nothing, or what they have not done within CATCH_UP_S."""
+    deadline = time.monotonic() + CATCH_UP_S
+    while (found := left()) and time.monotonic() < deadline:
+        time.sleep(_PAUSE_S)
+    return found
 
 
 def _remove(folders: Sequence[Path]) -> None:

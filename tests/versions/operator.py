@@ -40,7 +40,7 @@ class Operator:
         return str(refusal.value)
 
     def has(self, verb: str) -> bool:
-        """Whether it is not refused: while a partition has no owner, it is."""
+        """Whether it is not refused."""
         with suppress(OnefoldError):
             return "done" in self(verb)
         return False

@@ -165,7 +165,7 @@ def test_the_next_version_decides_on_and_gives_back(
     customers = stand_side_by_side(operator, worker, think_s=0.3)
     first, second = customers.workers
     with customers.ringing():
-        customers.go_on()
+        # at once: the new worker is ready, and may not have said yet which partitions it owns
         assert "version 2 takes its turn in 4 partitions" in operator("switch", "--reason", "counts twice")
         customers.go_on()
         second.kill()
