@@ -58,13 +58,12 @@ def test_secrets_that_a_full_disk_cut_off_are_made_whole_the_next_time(
         file.write_bytes(text[:5].encode())
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(deploying, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["dev.py", "secrets"])
+    monkeypatch.setattr(sys, "argv", ["dev.py", "secrets", str(tmp_path)])
     with monkeypatch.context() as disk:
         disk.setattr(Path, "write_text", full)
         with pytest.raises(SystemExit, match=r"No space left.*\n.*free some disk space"):
             cli.main()
-    made = make_secrets(tmp_path / ".onefold" / "secrets", found_services())
+    made = make_secrets(tmp_path, found_services())
     assert len(made) == len(found_services()) + 3
 
 
