@@ -1,4 +1,4 @@
-"""The HTTP API of orders: takes orders, shows how far they have come."""
+"""The HTTP API of orders: takes orders, shows how far they have come, and what the open ones wait for."""
 
 from datetime import datetime
 from typing import Literal
@@ -9,9 +9,10 @@ from services.orders.domain.commands import CancelOrder, PlaceOrder
 from services.orders.domain.decide import DECIDER
 from services.orders.domain.events import Line
 from services.orders.domain.state import Order, Rejected, Unplaced
-from services.orders.topology import ORDERS
+from services.orders.domain.views import Open
+from services.orders.topology import OPEN, ORDERS
 from shared.domain import Row
-from shared.service import Resource
+from shared.service import Resource, together
 
 
 class OrderView(BaseModel):
@@ -44,7 +45,20 @@ def order_view(order_id: str, row: Row[Order]) -> OrderView | None:
     )
 
 
-routes = Resource(
+class OpenView(BaseModel):
+    """since: when it began to wait for this."""
+
+    order_id: str
+    customer_id: str
+    waits_for: Literal["stock", "payment"]
+    since: datetime
+
+
+def open_view(order_id: str, row: Row[Open]) -> OpenView:
+    return OpenView(order_id=order_id, **row.state.model_dump())
+
+
+orders = Resource(
     "/orders/{order_id}",
     ORDERS,
     order_view,
@@ -55,3 +69,14 @@ routes = Resource(
     notes={"": "Places the order; `GET …?until=phase:confirmed&wait=10` waits until it is confirmed."},
     owner="customer_id",
 )
+
+open_orders = Resource(
+    "/open-orders/{order_id}",
+    OPEN,
+    open_view,
+    filters=("waits_for",),
+    sorts=("since",),
+    owner="customer_id",
+)
+
+routes = together(orders, open_orders)

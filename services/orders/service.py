@@ -2,8 +2,16 @@
 
 from services.orders.domain.decide import DECIDER
 from services.orders.policies import POLICIES
+from services.orders.projections import PROJECTIONS
 from services.orders.public import PUBLICATIONS
 from services.orders.topology import DEADLINES, TOPOLOGY
 from shared.topology import Service
 
-SERVICE = Service(TOPOLOGY, decider=DECIDER, policies=POLICIES, timers=[DEADLINES], publications=PUBLICATIONS)
+SERVICE = Service(
+    TOPOLOGY,
+    decider=DECIDER,
+    projections=PROJECTIONS,
+    policies=POLICIES,
+    timers=[DEADLINES],
+    publications=PUBLICATIONS,
+)

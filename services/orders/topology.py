@@ -1,4 +1,4 @@
-"""The topics, the table and the timers of orders, and the topics of other services that it reads and writes."""
+"""The topics, the tables and the timers of orders, and the topics of other services that it reads and writes."""
 
 from shared.topology import Table, Timer, Topic, Topology
 
@@ -8,10 +8,11 @@ TIMERS = Topic("orders.timers.v1")
 PUBLIC = Topic("orders.public.v1")
 
 ORDERS = Table("orders", source=COMMANDS, indexes=("phase", "customer_id"))
+OPEN = Table("open", source=EVENTS, indexes=("waits_for", "since"), ends=True)
 
 DEADLINES = Timer(source=TIMERS, target=COMMANDS, delay_s=30.0)  # ORDERS_DEADLINE_S, if it is set
 
-TOPOLOGY = Topology("orders", topics=(COMMANDS, EVENTS, TIMERS, PUBLIC), tables=(ORDERS,))
+TOPOLOGY = Topology("orders", topics=(COMMANDS, EVENTS, TIMERS, PUBLIC), tables=(ORDERS, OPEN))
 
 INVENTORY_COMMANDS = Topic("inventory.commands.v1")
 INVENTORY_EVENTS = Topic("inventory.events.v1")

@@ -187,8 +187,11 @@ def test_a_step_without_an_answer_is_retried_and_finally_compensated(
 ) -> None:
     with market.without("accounts"):
         market.place(order, customer, (sku, 5, 1000))
+        waiting = market.get("orders", f"/open-orders/{order}?until=waits_for:payment&wait=10")
+        assert (waiting["customer_id"], waiting["waits_for"]) == (customer, "payment")
         found = market.ended(order)
         assert (found["phase"], found["code"]) == ("rejected", "order.timed_out")
+        eventually(lambda: market.try_to_get("orders", f"/open-orders/{order}").status_code, lambda code: code == 404)
         eventually(lambda: market.item(sku), lambda item: (item["physical"], item["reserved"]) == (5, 0))
     eventually(
         lambda: [each["type"] for each in told(market, accounts.EVENTS.name, order)],

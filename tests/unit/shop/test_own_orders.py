@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from services.orders.api import routes
+from services.orders.api import orders
 from services.orders.domain.decide import DECIDER
 from services.orders.topology import COMMANDS, EVENTS, ORDERS, TOPOLOGY
 from shared.dev.issuer import DevIssuer
@@ -39,14 +39,14 @@ def issuer(tmp_path: Path) -> DevIssuer:
 @pytest.fixture
 def node(issuer: DevIssuer) -> MemoryNode:
     settings = issuer_settings(issuer.key_set.parent, "orders")
-    without_timers = replace(TOPOLOGY, topics=(COMMANDS, EVENTS))
+    without_timers = replace(TOPOLOGY, topics=(COMMANDS, EVENTS), tables=(ORDERS,))
     return MemoryNode(without_timers, [AggregateProcessor(DECIDER, table=ORDERS, events=EVENTS)], settings)
 
 
 @pytest.fixture
 async def http(node: MemoryNode, issuer: DevIssuer) -> AsyncIterator[httpx.AsyncClient]:
     """An order of ann and one of bob are placed, by themselves."""
-    async with client_of(create_api(node, routes)) as client:
+    async with client_of(create_api(node, orders)) as client:
         for customer in ("ann", "bob"):
             placed = await client.post(
                 f"/orders/{customer}-1", json=order_of(customer), headers=bearer(issuer, customer)
@@ -164,7 +164,7 @@ async def test_an_index_of_several_fields_confines_a_list_to_the_callers_orders_
         looked_at.append(key.decode())
         return read(table, partition, key)
 
-    async with client_of(create_api(node, replace(routes, table=table, filters=("phase",), sorts=("phase",)))) as http:
+    async with client_of(create_api(node, replace(orders, table=table, filters=("phase",), sorts=("phase",)))) as http:
         for name in ("ann", "bob", "zoe"):
             placed = await http.post(f"/orders/{name}-1", json=order_of(name), headers=bearer(issuer, name))
             assert placed.status_code == 201, placed.text
@@ -218,7 +218,7 @@ async def test_a_token_that_names_no_owner_owns_nothing(
 ) -> None:
     settings = node.settings.model_copy(update={"auth_owner_claim": "customer"})
     node.settings = settings
-    async with client_of(create_api(node, routes)) as other:
+    async with client_of(create_api(node, orders)) as other:
         headers = bearer(issuer, "ann")
         assert (await other.get("/orders/ann-1", headers=headers)).status_code == 404
         assert (await other.get("/orders", headers=headers)).json()["items"] == []
@@ -226,7 +226,7 @@ async def test_a_token_that_names_no_owner_owns_nothing(
 
 
 async def test_a_stream_has_the_callers_orders(node: MemoryNode, issuer: DevIssuer) -> None:
-    api = Api(node, routes)
+    api = Api(node, orders)
     streams = {
         name: await api.follow(path="/changes/orders", authorization=bearer(issuer, name, *more)["Authorization"])
         for name, more in (("ann", ()), ("bob", ()), ("clerk", ("orders:any",)))
