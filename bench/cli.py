@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from bench.begin import numbered
+from bench.callers import callers
 from bench.change import change
 from bench.cost import cost
 from bench.failover import failover
@@ -39,13 +40,14 @@ BENCHMARKS = {
     "archived": archived,
     "failover": failover,
     "load": load,
+    "callers": callers,
     "lists": lists,
     "sink": sink,
     "cost": cost,
     "change": change,
 }
 # these are only run when they are named
-APART = ("spark", "archived", "failover", "load", "lists", "sink", "cost", "change")
+APART = ("spark", "archived", "failover", "load", "callers", "lists", "sink", "cost", "change")
 _INTERRUPTED = 130
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -71,8 +73,8 @@ def bench(
 ) -> None:
     """Measure this checkout on this machine, beside its peers.
 
-    Without WHAT: all but spark, archived, failover, load, lists, sink, cost and change. If one fails, those before it
-    are told.
+    Without WHAT: all but spark, archived, failover, load, callers, lists, sink, cost and change. If one fails, those
+    before it are told.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)

@@ -176,11 +176,11 @@ def _measure(lab: Lab, begin: Begin, report: Report, name: str, works: Sequence[
 
 def _together(root: Path, works: Sequence[Work], seconds: int) -> list[Mapping[str, float]]:
     with ThreadPoolExecutor(len(works)) as pool:
-        return list(pool.map(lambda work: _wrk(root, work, CONNECTIONS // len(works), seconds), works))
+        return list(pool.map(lambda work: wrk(root, work, CONNECTIONS // len(works), seconds), works))
 
 
-def _wrk(root: Path, work: Work, connections: int, seconds: int) -> Mapping[str, float]:
-    """What its Lua script prints at the end. Raises StageFailed."""
+def wrk(root: Path, work: Work, connections: int, seconds: int) -> Mapping[str, float]:
+    """What its Lua script prints at the end. failed: answers that are errors, too. Raises StageFailed."""
     script = root / f"wrk-{work.url.rsplit(':', 1)[1]}.lua"
     script.write_text(_SCRIPT % (", ".join(map(json.dumps, work.paths)), json.dumps(work.body) if work.body else "nil"))
     command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--timeout", "10s", "-s", str(script), work.url]

@@ -32,6 +32,16 @@ def kafka_streams() -> list[str]:
     return ["java", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classpath, "Sales"]
 
 
+def eventsourced() -> list[str]:
+    """The command of FastAPI with `eventsourcing`."""
+    return [str(_built(SIDES / "eventsourced", _install) / "bin" / "python"), str(SIDES / "eventsourced" / "side.py")]
+
+
+def emmett() -> list[str]:
+    """The command of Express with emmett. Needs Node and npm."""
+    return ["node", str(_built(SIDES / "emmett", _add) / "side.js")]
+
+
 def _built(source: Path, build: Callable[[Path, Path], None]) -> Path:
     """The cached folder for what `source` says now. Raises PeerMissing."""
     files = sorted(file for file in source.iterdir() if file.is_file())
@@ -57,6 +67,14 @@ def _compile(source: Path, folder: Path) -> None:
     shutil.copytree(source, folder, dirs_exist_ok=True)
     goals = ["compile", "dependency:build-classpath", "-Dmdep.outputFile=classpath"]
     _run(["mvn", "-B", "-q", "-f", str(folder / "pom.xml"), *goals])
+
+
+def _add(source: Path, folder: Path) -> None:
+    for tool in ("node", "npm"):
+        if shutil.which(tool) is None:
+            raise PeerMissing(f"there is no `{tool}` on the PATH")
+    shutil.copytree(source, folder, dirs_exist_ok=True)
+    _run(["npm", "install", "--prefix", str(folder), "--no-fund"])
 
 
 def _run(command: list[str]) -> None:

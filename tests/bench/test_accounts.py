@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import load
+from bench import callers, load
 from bench.begin import numbered
 from bench.change import change
 from bench.failover import measure, stopped
@@ -33,6 +33,22 @@ def test_every_load_is_measured_without_a_failure(tmp_path: Path, monkeypatch: p
     assert {result.figures["failed"] for result in report.results} == {0}
     with_wrk = {f"{one}_vs_{other}" for one, other in load.RATIOS} if report.notes != [load.MISSING] else set()
     assert report.ratios.keys() == {"post_lines_1w_vs_goal", *with_wrk}
+
+
+def test_callers_are_measured_beside_those_of_peers_and_none_of_ours_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callers, "MEASURED_S", 1)
+    with Lab(tmp_path / "lab") as lab:
+        report = callers.callers(lab, numbered(), Load(1, 1, 1, rounds=1))
+    left_out = {note.partition(" ")[0] for note in report.notes}
+    peers = callers.PEERS.keys() - left_out
+    sides = set() if report.notes == [load.MISSING] else {callers.OURS, *peers}
+    assert {each.name for each in report.results} == {f"{name}_{side}" for name in callers.ASKED for side in sides}
+    assert all(each.figures["answered_per_s"] for each in report.results)
+    ours = [each for each in report.results if each.name.endswith(callers.OURS)]
+    assert not any(each.figures["refused_per_s"] for each in ours)
+    assert {f"{name}_vs_{peer}" for name in callers.ASKED for peer in peers if sides} <= report.ratios.keys()
 
 
 def test_a_change_is_measured_and_each_charge_is_decided_once(tmp_path: Path) -> None:

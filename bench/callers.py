@@ -1,0 +1,130 @@
+"""What callers of the API wait for, beside FastAPI with `eventsourcing` and Express with emmett, both on PostgreSQL.
+
+All sides have the same accounts and are asked one after the other, in a closed loop: each connection asks again once it
+is answered, for the next account in turn, or all for the same one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from bench.accounts import accounts
+from bench.begin import Begin
+from bench.client import Connection, post
+from bench.lab import Lab
+from bench.load import MISSING, Work, wrk
+from bench.peers import PeerMissing, emmett, eventsourced
+from bench.report import Report, Result
+from bench.speed import Load
+from shared.dev.postgres import Postgres, programs
+from shared.dev.stages import StageFailed
+
+KEYS = 1_000
+WARM_UP_S = 1
+MEASURED_S = 4
+OURS = "onefold"
+PEERS = {"eventsourcing": eventsourced, "emmett": emmett}
+
+
+class Asked(NamedTuple):
+    """goals: how many times as fast as each peer it should be."""
+
+    connections: int
+    goals: Mapping[str, float]
+    charges: bool = True
+    keys: int = KEYS
+
+    def work(self, url: str) -> Work:
+        paths = [f"/accounts/customer-{number}{'/charges' if self.charges else ''}" for number in range(self.keys)]
+        return Work(url, paths, '{"amount_cents":1}' if self.charges else None)
+
+
+ASKED = {
+    "post_1": Asked(1, {}),
+    "post_16": Asked(16, {"emmett": 1.0}),
+    "post_64": Asked(64, {"emmett": 1.5}),
+    "post_256": Asked(256, {"emmett": 2.0}),
+    "post_hot_64": Asked(64, {"emmett": 40.0, "eventsourcing": 40.0}, keys=1),
+    "get_16": Asked(16, {"emmett": 1.0}, charges=False),
+    "get_64": Asked(64, {"emmett": 1.0}, charges=False),
+}
+
+
+def callers(lab: Lab, begin: Begin, load: Load) -> Report:
+    """Only what was decided counts: what was refused because somebody else was faster is told apart."""
+    report = Report()
+    if shutil.which("wrk") is None:
+        report.notes.append(MISSING)
+        return report
+    with ExitStack() as stack:
+        urls = {OURS: stack.enter_context(accounts(lab, 1))[0].url, **_peers(lab, begin, report, stack)}
+        with begin("accounts") as now:
+            for url in urls.values():
+                asyncio.run(_open(url))
+            now.done = f"{KEYS:,} accounts are open at {', '.join(urls)}"
+        for name, asked in ASKED.items():
+            _measure(lab.root, begin, load.rounds, urls, name, asked, report)
+    return report
+
+
+def _peers(lab: Lab, begin: Begin, report: Report, stack: ExitStack) -> dict[str, str]:
+    """The URL of each that can be built, with a database of its own."""
+    urls: dict[str, str] = {}
+    for name, command in PEERS.items():
+        try:
+            if programs() is None:
+                raise PeerMissing("there is no PostgreSQL on this machine")
+            with begin(name) as now:
+                built = command()
+                server = stack.enter_context(Postgres.temporary(options=()))
+                side = lab.spawn(name, ["/usr/bin/env", f"ONEFOLD_SINK_DATABASE={server.url}", *built])
+                side.await_ready()
+                stack.callback(side.kill)
+                urls[name], now.done = side.url, "ready"
+        except PeerMissing as missing:
+            report.notes.append(f"{name} is left out: {missing}")
+    return urls
+
+
+async def _open(url: str) -> None:
+    """One after the other: emmett refuses some of several that begin at once."""
+    connection = await Connection.to(url)
+    for number in range(KEYS):
+        status, body = await connection.ask(post(f"/accounts/customer-{number}", "{}"))
+        if status != 201:
+            raise StageFailed(f"{url} answered {status}: {body[:200]!r}", "see the log of the side")
+    connection.close()
+
+
+def _measure(
+    root: Path, begin: Begin, rounds: int, urls: Mapping[str, str], name: str, asked: Asked, report: Report
+) -> None:
+    seen: Mapping[str, list[tuple[float, float, float]]] = defaultdict(list)
+    with begin(name) as now:
+        for _ in range(rounds):
+            for side, url in urls.items():
+                for seconds in (WARM_UP_S, MEASURED_S):
+                    run = wrk(root, asked.work(url), asked.connections, seconds)
+                answered, refused = run["requests"] - run["failed"], run["failed"]
+                seen[side].append((answered / run["seconds"], run["p50_ms"], refused / run["seconds"]))
+        rates = {side: [rate for rate, _, _ in runs] for side, runs in seen.items()}
+        now.done = ", ".join(f"{side} {median(each):,.0f}/s" for side, each in rates.items())
+    for side, runs in seen.items():
+        figures = {
+            "answered_per_s": round(median(rates[side]), 1),
+            "p50_ms": round(median(p50 for _, p50, _ in runs), 2),
+        }
+        figures["refused_per_s"] = round(median(refused for _, _, refused in runs), 1)
+        report.results.append(Result(f"{name}_{side}", figures))
+    for peer in [side for side in urls if side != OURS]:
+        ratio = median(mine / other for mine, other in zip(rates[OURS], rates[peer], strict=True))
+        report.ratios[f"{name}_vs_{peer}"] = round(ratio, 3)
+        if goal := asked.goals.get(peer):
+            report.ratios[f"{name}_vs_{peer}_vs_goal"] = round(ratio / goal, 3)
