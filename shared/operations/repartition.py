@@ -29,6 +29,7 @@ from shared.domain.errors import OnefoldError
 from shared.domain.history_index import id_of_ended
 from shared.domain.outcomes import aggregate_of
 from shared.kafka.access import ANSWER_S, client_config
+from shared.kafka.alone import alone
 from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, BrokersUnavailable, GroupIsLive, Positions, explained
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import MAX_RECORD_BYTES, producer_config
@@ -66,7 +67,7 @@ _TOLD_EVERY = 2_000
 _PAUSE_S = 0.1
 
 Tell = Callable[[int, int], object]
-"""Told now and then how many records are written, and of how many."""
+"""Told now and then how many records are written, and of how many that were left to write as it began."""
 
 
 class RepartitionRefused(OnefoldError):
@@ -179,13 +180,19 @@ class Repartition:
         return begun if begun is not None and begun.is_of(fresh) else fresh
 
     def carry_out(self, journal: Journal, tell: Tell) -> None:
-        """Raises GroupIsLive, RepartitionRefused or RepartitionBroken; then the same can be done again."""
+        """Raises GroupIsLive, NotAlone, RepartitionRefused or RepartitionBroken; then the same can be done again."""
         self.refuse_members()
         self._topic(JOURNAL.name, 1, _OF_JOURNAL, keep=True)
+        with alone(self._settings.bootstrap, "repartition", JOURNAL.name) as self._check_alone:
+            if self.plan() != journal:
+                raise RepartitionRefused("it has gone on since this began; fix: do this again")
+            self._carry_out(journal, tell)
+
+    def _carry_out(self, journal: Journal, tell: Tell) -> None:
         self._save(journal)
         total = 2 * sum(end - start for spans in journal.spans.values() for start, end in spans.values())
         written = [journal.staged[name] for name in (*journal.staged, *journal.replaced)]
-        progress = _Progress(tell, total, sum(count for each in written for _, count in each.values()))
+        progress = _Progress(tell, total - sum(count for each in written for _, count in each.values()))
         for name in self._copied(journal):
             if name not in journal.staged:
                 self._stage(name, journal, progress)
@@ -456,6 +463,7 @@ class Repartition:
     def _delete(self, name: str) -> None:
         if not self._brokers.has(name):
             return
+        self._check_alone()
         try:
             self._admin.delete_topics([name], request_timeout=ANSWER_S)[name].result()
         except KafkaException as failure:
@@ -470,6 +478,7 @@ class Repartition:
             time.sleep(_PAUSE_S)
 
     def _save(self, journal: Journal) -> None:
+        self._check_alone()
         writer = _Writer(self._settings.bootstrap, JOURNAL.name, 1)
         writer.write(0, WholeRecord(0, int(time.time() * 1000), b"journal", json.encode(journal), []))
         writer.flush()
@@ -479,8 +488,8 @@ _Spans = Mapping[str, dict[int, tuple[int, int]]]
 
 
 class _Progress:
-    def __init__(self, tell: Tell, total: int, done: int) -> None:
-        self._tell, self._total, self._done = tell, total, done
+    def __init__(self, tell: Tell, total: int) -> None:
+        self._tell, self._total, self._done = tell, total, 0
 
     def more(self, records: int) -> None:
         self._done += records

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
+from threading import Event as Signal
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -14,6 +17,7 @@ from shared.domain import Event
 from shared.domain.errors import OnefoldError
 from shared.domain.row import Row
 from shared.kafka.access import client_config
+from shared.kafka.alone import NotAlone
 from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
@@ -28,6 +32,7 @@ from shared.topology import Projection, Rekey, Service, Table, Timer, Topic, Top
 from shared.topology.topics import PARTITIONS_MAX
 
 OLD, NEW = 2, 5
+DEADLINE_S = 60.0
 _NUMBERS = count()
 
 
@@ -191,6 +196,32 @@ def test_a_timer_that_waits_goes_on_waiting_behind_those_that_were_passed_on(sig
         rings, waits = records[: positions[number]], records[positions[number] :]
         assert [each.value for each in (*rings, *waits)] == [b"rung"] * len(rings) + [b"waits"] * len(waits)
         assert {each.key for each in rings} == {each.key for each in waits}
+
+
+def test_a_second_one_changes_nothing_while_the_first_is_under_way(
+    sightings: Sightings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sightings.write(sightings.events, b"wren", b"1", partition_of(b"wren", OLD))
+    sightings.stands()
+    begun, refused, stage = Signal(), Signal(), Repartition._stage
+
+    def slowly(self: Repartition, *given: Any) -> None:
+        begun.set()
+        assert refused.wait(DEADLINE_S)
+        stage(self, *given)
+
+    monkeypatch.setattr(Repartition, "_stage", slowly)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(sightings.to, NEW)
+        assert begun.wait(DEADLINE_S)
+        try:
+            with pytest.raises(NotAlone, match="another `repartition` is under way; fix: let it end"):
+                sightings.to(NEW)
+        finally:
+            refused.set()
+        first.result()
+    assert [each.value for records in sightings.records(sightings.events) for each in records] == [b"1"]
+    assert sightings.brokers.partitions(sightings.events.name) == NEW
 
 
 def test_what_is_written_behind_the_copies_of_one_that_was_killed_is_not_lost(
