@@ -31,6 +31,8 @@ from shared.runtime.settings import Settings
 from shared.topology import Projection, Rekey, Service, Table, Timer, Topic, Topology
 from shared.topology.topics import PARTITIONS_MAX
 
+pytestmark = pytest.mark.broker
+
 OLD, NEW = 2, 5
 DEADLINE_S = 60.0
 _NUMBERS = count()

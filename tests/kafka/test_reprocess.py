@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from shared.kafka.brokers import Brokers
 from shared.operations.provision import provision
 from shared.operations.reprocess import Reprocessing
@@ -12,6 +14,7 @@ from shared.topology.replay import Replay
 from shared.topology.topics import Table, Topic, Topology
 
 
+@pytest.mark.broker
 def test_what_acts_beside_a_view_is_noted_where_it_stood_also_by_a_second_run(
     bootstrap: str, topic: str, put: Callable[..., None]
 ) -> None:

@@ -25,6 +25,7 @@ from shared.kafka.transactions import (
 )
 from shared.operations.provision import provision
 from shared.runtime import failpoints
+from shared.runtime.clock import BrokersClock
 from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topic, Topology
@@ -42,6 +43,7 @@ def producer(monkeypatch: pytest.MonkeyPatch) -> TransactionalProducer:
         return producer_config(bootstrap, **settings | small)
 
     monkeypatch.setattr(transactions, "producer_config", small)
+    monkeypatch.setattr("shared.kafka.producer.brokers_clock", BrokersClock())  # by the mock broker, it is 1970
     return TransactionalProducer("127.0.0.1:1", "shop-1")
 
 

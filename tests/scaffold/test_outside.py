@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -33,7 +34,10 @@ def partner() -> Iterator[Partner]:
 
 @contextmanager
 def beside(checkout: Checkout, command: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(program_of(command), cwd=checkout.root, stdout=subprocess.PIPE, text=True) as process:
+    env = {**os.environ, "PYTHONPATH": str(checkout.root)}
+    with subprocess.Popen(
+        program_of(command), cwd=checkout.root, env=env, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:

@@ -20,6 +20,7 @@ from services.orders import topology as orders
 from services.sales import topology as sales
 from shared.dev.stages import StageFailed
 from shared.domain.row import Row, RowCodec
+from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.offsets import Offsets
 from shared.kafka.producer import producer_config
@@ -217,6 +218,7 @@ def test_sales_with_expired_offsets_does_not_count_twice(market: Market, sold: s
             StageFailed, match=r"deleted its positions, .* offsets\.retention\.minutes; fix: `reprocess sales`"
         ):
             worker.start()
+        eventually(lambda: Brokers(market.stack.bootstrap).members("sales"), lambda members: not members)
         said(market, "sales")
     eventually(lambda: everything(market, "/sales/skus"), lambda found: found == counted)
 
