@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from bench.report import Report, Result
 from bench.speed import Load
 from shared.dev.postgres import Postgres, programs
 from shared.dev.stages import StageFailed
+from shared.dev.worker import faust_command
 
 KEYS = 1_000
 WARM_UP_S = 1
@@ -46,6 +48,16 @@ class Asked(NamedTuple):
         return Work(url, paths, '{"amount_cents":1}' if self.charges else None)
 
 
+STEPS = (
+    "append_the_command",
+    "fetch_it_and_decide",
+    "hand_the_records_over",
+    "until_brokers_have_them",
+    "send_the_offsets",
+    "end_the_transaction",
+    "store_the_rows",
+    "the_request_and_its_answer",
+)
 ASKED = {
     "post_1": Asked(1, {}),
     "post_16": Asked(16, {"emmett": 1.0}),
@@ -63,15 +75,45 @@ def callers(lab: Lab, begin: Begin, load: Load) -> Report:
     if shutil.which("wrk") is None:
         report.notes.append(MISSING)
         return report
+    report.results += _steps(lab, begin)
     with ExitStack() as stack:
         urls = {OURS: stack.enter_context(accounts(lab, 1))[0].url, **_peers(lab, begin, report, stack)}
         with begin("accounts") as now:
-            for url in urls.values():
-                asyncio.run(_open(url))
+            for side in urls.keys() - {OURS}:
+                asyncio.run(_open(urls[side]))
             now.done = f"{KEYS:,} accounts are open at {', '.join(urls)}"
         for name, asked in ASKED.items():
             _measure(lab.root, begin, load.rounds, urls, name, asked, report)
     return report
+
+
+def _steps(lab: Lab, begin: Begin) -> list[Result]:
+    """Where the milliseconds of a POST go that comes alone: the median of each step."""
+    told, name = lab.root / "steps", "bench.sides.timed_accounts"
+
+    def command(service: str) -> list[str]:
+        given = faust_command(service, package="tests")
+        return [
+            "/usr/bin/env",
+            f"BENCH_STEPS={told}",
+            *(name if each == "tests.accounts.app" else each for each in given),
+        ]
+
+    with begin("steps") as now, accounts(lab, 1, command) as [worker]:
+        asyncio.run(_open(worker.url))
+        for seconds in (WARM_UP_S, MEASURED_S):
+            told.write_text("")
+            run = wrk(lab.root, ASKED["post_1"].work(worker.url), 1, seconds)
+        lines = [[float(each) for each in line.split()] for line in told.read_text().splitlines()]
+        ms = [median(after - before for before, after in zip(*each, strict=True)) * 1e3 for each in _pairs(lines)]
+        ms.append(run["p50_ms"] - sum(ms))
+        now.done = f"{run['p50_ms']:.1f} ms, in {len(ms)} steps"
+    return [Result(f"step_{step}", {"ms": round(took, 2)}) for step, took in zip(STEPS, ms, strict=True)]
+
+
+def _pairs(lines: Sequence[Sequence[float]]) -> Iterator[tuple[Sequence[float], Sequence[float]]]:
+    """For each step, when it began and when it ended, of all lines."""
+    return pairwise([*zip(*lines, strict=True)])
 
 
 def _peers(lab: Lab, begin: Begin, report: Report, stack: ExitStack) -> dict[str, str]:
@@ -124,7 +166,8 @@ def _measure(
         figures["refused_per_s"] = round(median(refused for _, _, refused in runs), 1)
         report.results.append(Result(f"{name}_{side}", figures))
     for peer in [side for side in urls if side != OURS]:
-        ratio = median(mine / other for mine, other in zip(rates[OURS], rates[peer], strict=True))
+        pairs = zip(rates[OURS], rates[peer], strict=True)
+        ratio = median(mine / max(other, 1 / MEASURED_S) for mine, other in pairs)  # who answers none had one nearly
         report.ratios[f"{name}_vs_{peer}"] = round(ratio, 3)
         if goal := asked.goals.get(peer):
             report.ratios[f"{name}_vs_{peer}_vs_goal"] = round(ratio / goal, 3)

@@ -21,7 +21,9 @@ _SIDES = {
 
 
 def draw(report: Report, folder: Path) -> None:
-    """speed.svg, speed_wide.svg, restore.svg, growth.svg, rebuild.svg and parts.svg, as far as they were measured."""
+    """speed.svg, speed_wide.svg, restore.svg, growth.svg, rebuild.svg, parts.svg and post.svg, as far as they were
+    measured.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     found = {result.name: result for result in report.results}
     for suffix in ("", "_wide"):
@@ -39,6 +41,9 @@ def draw(report: Report, folder: Path) -> None:
     parts = [result for name, result in found.items() if name.startswith("part_")]
     if parts:
         _bars(parts, "cpu_us", "microseconds of CPU", folder / "parts.svg")
+    steps = [result for name, result in found.items() if name.startswith("step_")]
+    if steps:
+        _bars(steps, "ms", "milliseconds of a POST that comes alone", folder / "post.svg")
     rebuilds = [result for name, result in found.items() if name.startswith("rebuild_")]
     if rebuilds:
         _lines(rebuilds, ("total_s", "peak_mb"), folder / "rebuild.svg")
@@ -67,8 +72,8 @@ def _bars(results: Sequence[Result], figure: str, label: str, file: Path) -> Non
 def _label(result: Result) -> str:
     """Its name, in words."""
     figures = result.figures
-    if result.name.startswith("part_"):
-        return result.name.removeprefix("part_").replace("_", " ")
+    if result.name.startswith(("part_", "step_")):
+        return result.name.partition("_")[2].replace("_", " ")
     if result.name.startswith("restore_"):
         side = result.name.removeprefix("restore_").removesuffix("_wide").partition("_beside_")[0]
         return f"{_SIDES[side]}, {figures['records']:,} records, {figures['keys']:,} keys"

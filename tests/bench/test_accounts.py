@@ -44,8 +44,10 @@ def test_callers_are_measured_beside_those_of_peers_and_none_of_ours_is_refused(
     left_out = {note.partition(" ")[0] for note in report.notes}
     peers = callers.PEERS.keys() - left_out
     sides = set() if report.notes == [load.MISSING] else {callers.OURS, *peers}
-    assert {each.name for each in report.results} == {f"{name}_{side}" for name in callers.ASKED for side in sides}
-    assert all(each.figures["answered_per_s"] for each in report.results)
+    steps, asked = report.results[: len(callers.STEPS)], report.results[len(callers.STEPS) :]
+    assert [each.name for each in steps] == [f"step_{step}" for step in callers.STEPS if sides]
+    assert {each.name for each in asked} == {f"{name}_{side}" for name in callers.ASKED for side in sides}
+    assert all(each.figures["answered_per_s"] for each in asked)
     ours = [each for each in report.results if each.name.endswith(callers.OURS)]
     assert not any(each.figures["refused_per_s"] for each in ours)
     assert {f"{name}_vs_{peer}" for name in callers.ASKED for peer in peers if sides} <= report.ratios.keys()
