@@ -159,7 +159,8 @@ def _rows(log: Told, topology: Topology, processor: Processor) -> tuple[dict[byt
     """The last row of each key as a replay gives it, and as it is."""
     assert processor.table is not None
     expected, _ = replayed(processor, log[processor.source.name])
-    return expected, {said.key: said.value for said in log[_changelog(topology, processor.table)]}
+    rows = {said.key: said.value for said in log[_changelog(topology, processor.table)]}
+    return expected, {key: value for key, value in rows.items() if value}  # of one that has ended, a tombstone is left
 
 
 def states(log: Told, topology: Topology, table: Table, phase: str) -> dict[str, dict[str, Any]]:
