@@ -35,10 +35,8 @@ def test_every_load_is_measured_without_a_failure(tmp_path: Path, monkeypatch: p
     assert report.ratios.keys() == {"post_lines_1w_vs_goal", *with_wrk}
 
 
-def test_callers_are_measured_beside_those_of_peers_and_none_of_ours_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(callers, "MEASURED_S", 1)
+def test_callers_are_measured_beside_those_of_peers_and_none_of_ours_is_refused(tmp_path: Path) -> None:
+    """For as long as always: of 256 callers, a peer answers none within a second."""
     with Lab(tmp_path / "lab") as lab:
         report = callers.callers(lab, numbered(), Load(1, 1, 1, rounds=1))
     left_out = {note.partition(" ")[0] for note in report.notes}
