@@ -20,7 +20,6 @@ from shared.http.health import PROBES, health_routes, operator_routes
 from shared.http.limits import (
     Buckets,
     BugsAs500,
-    OneFraming,
     RateLimit,
     SecureHeaders,
     TargetLimit,
@@ -134,7 +133,6 @@ def _protect(api: FastAPI, tokens: PeerTokens, buckets: Buckets, metrics: Reques
     api.add_middleware(BugsAs500)
     if settings.cors_origins:  # outside refusals, which a page could not read otherwise
         _open_to(api, settings.cors_origins.split(","))
-    api.add_middleware(OneFraming)  # outside all that answers and keeps the connection
     docs = frozenset({"/docs"}) if dev else frozenset()
     api.add_middleware(SecureHeaders, secure=not dev, docs=docs, page=f"{PAGE}/")
     api.add_middleware(Measured, metrics=metrics, logs=settings.access_log == "on")

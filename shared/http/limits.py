@@ -103,25 +103,6 @@ def closing(message: Message) -> Message:
     return {**message, "headers": [*message["headers"], (b"connection", b"close")]}
 
 
-class OneFraming:
-    """ASGI middleware: 400 for a request with both Content-Length and Transfer-Encoding, which h11 lets in.
-
-    A proxy may see its end elsewhere, and take the rest for a request that it has checked (RFC 9112, 6.1).
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and len(framings(scope)) > 1:
-            detail = "Content-Length and Transfer-Encoding exclude each other; fix: send one of them"
-            answer = problem(400, "request.ambiguous", detail)
-            answer.headers["Connection"] = "close"
-            await answer(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
-
-
 def framings(scope: Scope) -> set[bytes]:
     return {name for name, _ in scope["headers"] if name in (b"content-length", b"transfer-encoding")}
 

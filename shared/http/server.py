@@ -15,14 +15,16 @@ import uvicorn
 from fastapi import FastAPI
 from mode import Service
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from shared.http.limits import CROWDED, closing, counted
 from shared.runtime.settings import SettingsError
 
 DRAIN_S = 5
+HEAD_BYTES = 16 << 10  # of a request's head, and of what is between the parts of its body
 HEAD_S = 10  # for the head of a request, from the first byte or the connection on; bodies have a limit of their own
 CROWD = 64  # connections too many, which are kept to see if they are probes
+_TOO_LARGE = f"The head of a request may have {HEAD_BYTES} bytes."
 IDLE_S = 75  # longer than gateways and clients keep a connection: one that closes first loses what they send meanwhile
 
 
@@ -125,12 +127,12 @@ async def _crowded(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
     await app(scope, receive, lambda message: send(closing(message)))
 
 
-class _Connection(H11Protocol):
-    """Limits the time for a request's head, and for a client that takes no answer: uvicorn waits without an end.
+class _Connection(HttpToolsProtocol):
+    """Limits the size of a request's head, the time for it, and for a client that takes no answer: uvicorn does not."""
 
-    h11 limits its size, too, which uvicorn with the faster httptools does not.
-    """
-
+    _head = 0  # bytes of the present request's head, and of its trailers
+    _held = 0  # bytes that the parser has taken since it last gave something
+    _is_head = True
     _head_due: asyncio.TimerHandle | None = None
     _taken_due: asyncio.TimerHandle | None = None
 
@@ -146,12 +148,45 @@ class _Connection(H11Protocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
+        self._held += len(data)
         super().data_received(data)
+        if self._held > HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response(_TOO_LARGE)
         cycle: RequestResponseCycle | None = self.cycle  # uvicorn does not say that there is none at first
         if cycle is not None and not cycle.response_complete:
             self._forget_head()
         elif self._head_due is None:
             self._await_head()
+
+    def on_message_begin(self) -> None:
+        self._head, self._held, self._is_head = 0, 0, True
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + 4)
+        if self._is_head:  # uvicorn would let trailers change what the application has been told
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._held, self._is_head = 0, False
+        if [name for name, _ in self.headers].count(b"host") > 1:
+            raise ValueError("a proxy may have gone by the other one")
+        super().on_headers_complete()
+        if self.parser.should_upgrade():  # it reads no further
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        self._held = 0
+        super().on_body(body)
+
+    def _count(self, length: int) -> None:
+        self._head, self._held = self._head + length, 0
+        if self._head > HEAD_BYTES:
+            raise ValueError(_TOO_LARGE)  # uvicorn answers 400, and closes the connection
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._places.leave(self)

@@ -19,7 +19,7 @@ import pytest
 import uvicorn
 from fastapi.dependencies.models import Dependant
 from pydantic.json_schema import GenerateJsonSchema
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from shared.dev import schemas
 from shared.http import server
@@ -52,15 +52,18 @@ CLASSES = {
     "starlette.routing.Match",
     "starlette.routing.Mount",
     "starlette.routing.Route",
-    "uvicorn.protocols.http.h11_impl.H11Protocol",
-    "uvicorn.protocols.http.h11_impl.RequestResponseCycle",
+    "uvicorn.protocols.http.httptools_impl.HttpToolsProtocol",
+    "uvicorn.protocols.http.httptools_impl.RequestResponseCycle",
 }
 ATTRIBUTES: dict[type, set[str]] = {
     Dependant: {
         *("body_params", "cookie_params", "dependencies", "header_params", "path_params", "query_params"),
         "request_param_name",
     },
-    H11Protocol: {"app", "client", "cycle", "loop", "timeout_keep_alive_handler", "transport"},
+    HttpToolsProtocol: {
+        *("app", "client", "cycle", "headers", "loop", "parser", "send_400_response", "timeout_keep_alive_handler"),
+        "transport",
+    },
     RequestResponseCycle: {"response_complete"},
     uvicorn.Server: {"config", "should_exit", "started"},
     GenerateJsonSchema: {"_config", "_named_required_fields_schema"},

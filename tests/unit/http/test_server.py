@@ -10,12 +10,13 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
+from select import select
 from types import SimpleNamespace
 
 import httpx
 import pytest
 from fastapi import FastAPI, Request
-from fastapi.responses import StreamingResponse
+from fastapi.responses import JSONResponse, StreamingResponse
 
 from shared.dev.worker import free_port
 from shared.http import limits
@@ -188,21 +189,95 @@ async def test_those_that_wait_on_connections_too_many_make_room_for_the_next_pr
         await answered(*none_too_many)
 
 
-@pytest.mark.parametrize("path", ["/accounts/ann", "/" + "a" * 9000])
-async def test_a_request_that_ends_in_two_places_is_refused_with_all_that_follows(path: str) -> None:
+FRAMINGS = [
+    "Content-Length: %d\r\nTransfer-Encoding: chunked",
+    "Transfer-Encoding: chunked\r\nContent-Length: %d",
+    "Content-Length: %d\r\nTransfer-Encoding: identity",
+    "Content-Length: 0\r\nContent-Length: %d",
+    "Host: b\r\nContent-Length: %d",
+]
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+async def test_a_request_that_can_be_read_in_two_ways_is_refused_with_all_that_follows(framing: str) -> None:
     """To a proxy that goes by Content-Length, the second request would be the body of the first."""
-    port, second = free_port(), b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
-    head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {5 + len(second)}\r\nTransfer-Encoding: chunked\r\n\r\n"
-    async with serving(server_at("127.0.0.1", port)):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(head.encode() + b"0\r\n\r\n" + second)
-        status = await asyncio.wait_for(reader.readline(), 30)
-        assert status.startswith(b"HTTP/1.1 400 ")
-        rest = await asyncio.wait_for(reader.read(), 30)  # to the end of the connection
-        writer.close()
-        await writer.wait_closed()
-    assert b'"code":"request.ambiguous"' in rest
+    second = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+    head = f"POST /accounts/ann HTTP/1.1\r\nHost: a\r\n{framing % (5 + len(second))}\r\n\r\n"
+    status, rest = await last_answer(head.encode() + b"0\r\n\r\n" + second)
+    assert status.startswith(b"HTTP/1.1 400 ")
     assert b"HTTP/1.1" not in rest
+
+
+CHUNKED = b"POST /accounts/ann/charges HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [
+        (b"GET /", b"a" * 1000),
+        (b"GET /healthz HTTP/1.1\r\nHost: a\r\nA: ", b"a" * 1000),
+        (b"GET /healthz HTTP/1.1\r\nHost: a\r\n", b"A: b\r\n" * 100),
+        (b"", b"\r\n" * 500),
+        (CHUNKED + b"1;a=", b"a" * 1000),
+        (CHUNKED + b"0\r\nA: ", b"a" * 1000),
+        (CHUNKED + b"0\r\n", b"A: b\r\n" * 100),
+    ],
+)
+async def test_what_is_no_body_is_read_up_to_a_limit(begin: bytes, more: bytes) -> None:
+    port = free_port()
+    async with serving(server_at("127.0.0.1", port)):
+        answer = await asyncio.to_thread(interrupted, port, begin, more)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+def interrupted(port: int, begin: bytes, more: bytes) -> bytes:
+    """The answer to somebody who sends ever more until there is one."""
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.sendall(begin)
+        for _ in range(100):
+            client.sendall(more)
+            if select([client], [], [], 0.01)[0]:
+                return client.recv(1000)
+    return b""
+
+
+async def test_what_follows_a_body_is_no_header_of_the_request() -> None:
+    """A proxy checks what comes before the body: who asks, say."""
+    api, port = FastAPI(), free_port()
+    api.state.closing = asyncio.Event()
+
+    async def names(request: Request) -> JSONResponse:
+        await request.body()
+        return JSONResponse([name.decode() for name, _ in request.scope["headers"]])
+
+    api.add_route("/names", names, ["POST"])
+    async with serving(HttpServer(api, "127.0.0.1", port)), dialling(port) as dial:
+        reader, writer = await dial()
+        writer.write(b"POST /names HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        writer.write(b"1\r\na\r\n0\r\nAuthorization: b\r\n\r\n")
+        answer = await asyncio.wait_for(reader.readuntil(b"]"), 30)
+    assert answer.endswith(b'["host","transfer-encoding"]')
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [b"GET /healthz HTTP/1.1\r\n%b\r\n", b"POST /accounts/ann/charges HTTP/1.1\r\n%bContent-Length: 2\r\n\r\n[]"],
+)
+async def test_a_client_that_offers_another_protocol_is_answered_in_this_one(request_: bytes) -> None:
+    """As `curl --http2` does. What it sends behind it may be of that protocol, so the connection ends."""
+    offer = b"Host: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+    status, rest = await last_answer(request_ % offer)
+    assert status.split()[1] in (b"200", b"422")
+    assert b"connection: close\r\n" in rest
+
+
+async def last_answer(sent: bytes) -> tuple[bytes, bytes]:
+    """The line of its status, and all that follows it, up to the end of the connection."""
+    port = free_port()
+    async with serving(server_at("127.0.0.1", port)), dialling(port) as dial:
+        reader, writer = await dial()
+        writer.write(sent)
+        return await asyncio.wait_for(reader.readline(), 30), await asyncio.wait_for(reader.read(), 30)
 
 
 async def test_a_client_that_takes_nothing_is_dropped_and_its_place_is_free() -> None:
