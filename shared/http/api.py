@@ -97,6 +97,11 @@ def create_api(node: Node, routes: Routes, page: Page | None = None) -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json" if dev else None,
         redirect_slashes=False,
+        telemetry={
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+        },  # there are shared/runtime/tracing.py and /metrics
     )
     buckets, streams = Buckets(settings.rate_limit), Streams(settings.max_streams, settings.max_streams_per_caller)
     api.state.buckets, api.state.streams = buckets, streams

@@ -8,6 +8,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -295,6 +296,7 @@ def address_of(scope: Scope) -> str:
     return f"address {counted((scope.get('client') or ('unknown',))[0])}"
 
 
+@lru_cache(1_000)
 def counted(address: str) -> str:
     """The address that a client can't choose: of IPv6 it has a whole /64. Anything else counts as it is."""
     try:

@@ -22,6 +22,7 @@ from shared.http.lists import ListQuery, Lists, Page
 from shared.http.node import Node
 from shared.http.paths import PathId
 from shared.http.peers import Peers
+from shared.http.posting import posting
 from shared.http.queries import Queries, ReadingQuery
 from shared.tables.indexing import kinds
 from shared.topology.topics import Table
@@ -198,6 +199,7 @@ class Resource(Generic[S]):
             response_model=Accepted,
             responses=commands.RESPONSES,
             description=self.notes.get(path, ""),
+            route_class_override=posting(command),  # type: ignore[arg-type]  # it is only called
         )
 
     def _of_key(self, name: str, answer: Callable[..., Awaitable[Response]], **takes: Any) -> Callable[..., Any]:

@@ -7,8 +7,8 @@ twice is refused, unless it is a list: FastAPI would take the last.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import TypeGuard
+from collections.abc import Callable, Iterable
+from typing import Any, TypeGuard
 
 from fastapi import APIRouter, Request, Response
 from fastapi._compat import field_annotation_is_sequence
@@ -17,7 +17,6 @@ from fastapi.dependencies.utils import (
     get_flat_params,
     get_typed_return_annotation,
     get_validation_alias,
-    request_params_to_args,
 )
 from fastapi.exceptions import RequestValidationError
 from fastapi.params import Path
@@ -73,16 +72,29 @@ def _plain(route: APIRoute) -> ASGIApp | None:
         return None
     if get_typed_return_annotation(route.endpoint) is not Response:
         return None
-    request_name, path_params = takes.request_param_name, takes.path_params
+    request_name, path_args = takes.request_param_name, path_args_of(takes)
 
     async def answer(request: Request) -> Response:
-        path, errors = request_params_to_args(path_params, request.path_params)
-        if errors:
-            raise RequestValidationError(errors)
-        answered: Response = await route.endpoint(**{request_name: request}, **path, **readings)
+        answered: Response = await route.endpoint(**{request_name: request}, **path_args(request), **readings)
         return answered
 
     return request_response(answer)
+
+
+def path_args_of(takes: Dependant) -> Callable[[Request], dict[str, Any]]:
+    """What a route's function gets of the path, by parameter. It raises RequestValidationError, as FastAPI does."""
+    fields = [(get_validation_alias(field), field) for field in takes.path_params]
+
+    def read(request: Request) -> dict[str, Any]:
+        args, errors = dict[str, Any](), list[Any]()
+        for alias, field in fields:
+            args[field.name], wrong = field.validate(request.path_params[alias], loc=("path", alias))
+            errors += wrong
+        if errors:
+            raise RequestValidationError(errors)
+        return args
+
+    return read
 
 
 def _is_optional_reading(kind: object) -> TypeGuard[type[Reading]]:

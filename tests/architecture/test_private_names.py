@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from fastapi._compat import ModelField
 from fastapi.dependencies.models import Dependant
 from pydantic.json_schema import GenerateJsonSchema
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -42,7 +43,6 @@ FUNCTIONS = {
     "fastapi.dependencies.utils.get_flat_params": ["dependant"],
     "fastapi.dependencies.utils.get_typed_return_annotation": ["call"],
     "fastapi.dependencies.utils.get_validation_alias": ["field"],
-    "fastapi.dependencies.utils.request_params_to_args": ["fields", "received_params"],
     "starlette.routing.request_response": ["func"],
 }
 CLASSES = {
@@ -64,6 +64,7 @@ ATTRIBUTES: dict[type, set[str]] = {
         *("app", "client", "cycle", "headers", "loop", "parser", "send_400_response", "timeout_keep_alive_handler"),
         "transport",
     },
+    ModelField: {"name", "validate"},
     RequestResponseCycle: {"response_complete"},
     uvicorn.Server: {"config", "should_exit", "started"},
     GenerateJsonSchema: {"_config", "_named_required_fields_schema"},
