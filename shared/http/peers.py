@@ -10,8 +10,10 @@ import fnmatch
 import hashlib
 import ipaddress
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
@@ -20,6 +22,7 @@ import aiohttp
 import jwt
 import structlog
 from fastapi import Request, Response
+from jwt import PyJWK
 from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
@@ -81,7 +84,7 @@ class PeerTokens:
 
     def __init__(self, service: str, secret: str, url: str) -> None:
         self._issuer = f"{_ISSUER}/{service}"
-        self._secret = secret
+        self._key = PyJWK({"kty": "oct", "k": urlsafe_b64encode(secret.encode()).decode()}, _ALGORITHM)  # read once
         self._url = url
 
     def sign(self, authority: Authority | None, method: str, url: URL, body: bytes = b"") -> str:
@@ -94,13 +97,13 @@ class PeerTokens:
             "body": _digest(body),
             "authority": authority.model_dump(mode="json") if authority else None,
         }
-        return jwt.encode(claims, self._secret, _ALGORITHM)
+        return jwt.encode(claims, self._key, _ALGORITHM)
 
     def verify(self, token: str, method: str, target: str) -> PeerCall:
         """Raises jwt.InvalidTokenError; ValueError for a token of another request; ClocksDiffer."""
         claims = jwt.decode(
             token,
-            self._secret,
+            self._key,
             algorithms=[_ALGORITHM],
             audience=self._url,
             issuer=self._issuer,
@@ -189,8 +192,9 @@ class AllowedPeers:
 
     def __init__(self, patterns: str) -> None:
         self._patterns = [host_and_port(pattern) for pattern in patterns.split(",")]
+        self.allow = lru_cache(1_000)(self._allow)
 
-    def allow(self, url: str) -> bool:
+    def _allow(self, url: str) -> bool:
         try:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme)
