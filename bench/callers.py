@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from bench.accounts import accounts
 from bench.begin import Begin
 from bench.client import Connection, post
 from bench.lab import Lab
-from bench.load import MISSING, Work, wrk
+from bench.load import MISSING, Work, warm_up, wrk
 from bench.peers import PeerMissing, emmett, eventsourced
 from bench.report import Report, Result
 from bench.speed import Load
@@ -28,7 +28,7 @@ from shared.dev.postgres import Postgres, programs
 from shared.dev.stages import StageFailed
 from shared.dev.worker import faust_command
 
-KEYS = 1_000
+IDS = [f"customer-{number}" for number in range(1_000)]
 WARM_UP_S = 1
 MEASURED_S = 4
 OURS = "onefold"
@@ -41,10 +41,10 @@ class Asked(NamedTuple):
     connections: int
     goals: Mapping[str, float]
     charges: bool = True
-    keys: int = KEYS
+    keys: int = len(IDS)
 
     def work(self, url: str) -> Work:
-        paths = [f"/accounts/customer-{number}{'/charges' if self.charges else ''}" for number in range(self.keys)]
+        paths = [f"/accounts/{each}{'/charges' if self.charges else ''}" for each in IDS[: self.keys]]
         return Work(url, paths, '{"amount_cents":1}' if self.charges else None)
 
 
@@ -81,7 +81,9 @@ def callers(lab: Lab, begin: Begin, load: Load) -> Report:
         with begin("accounts") as now:
             for side in urls.keys() - {OURS}:
                 asyncio.run(_open(urls[side]))
-            now.done = f"{KEYS:,} accounts are open at {', '.join(urls)}"
+            for url in urls.values():
+                warm_up(lab.root, url, IDS)
+            now.done = f"{len(IDS):,} accounts are open, and warm, at {', '.join(urls)}"
         for name, asked in ASKED.items():
             _measure(lab.root, begin, load.rounds, urls, name, asked, report)
     return report
@@ -101,19 +103,17 @@ def _steps(lab: Lab, begin: Begin) -> list[Result]:
 
     with begin("steps") as now, accounts(lab, 1, command) as [worker]:
         asyncio.run(_open(worker.url))
-        for seconds in (WARM_UP_S, MEASURED_S):
-            told.write_text("")
-            run = wrk(lab.root, ASKED["post_1"].work(worker.url), 1, seconds)
+        warm_up(lab.root, worker.url, IDS)
+        told.write_text("")
+        run = wrk(lab.root, ASKED["post_1"].work(worker.url), 1, MEASURED_S)
         lines = [[float(each) for each in line.split()] for line in told.read_text().splitlines()]
-        ms = [median(after - before for before, after in zip(*each, strict=True)) * 1e3 for each in _pairs(lines)]
+        ms = [
+            median(after - before for before, after in zip(*each, strict=True)) * 1e3
+            for each in pairwise(zip(*lines, strict=True))
+        ]
         ms.append(run["p50_ms"] - sum(ms))
         now.done = f"{run['p50_ms']:.1f} ms, in {len(ms)} steps"
     return [Result(f"step_{step}", {"ms": round(took, 2)}) for step, took in zip(STEPS, ms, strict=True)]
-
-
-def _pairs(lines: Sequence[Sequence[float]]) -> Iterator[tuple[Sequence[float], Sequence[float]]]:
-    """For each step, when it began and when it ended, of all lines."""
-    return pairwise([*zip(*lines, strict=True)])
 
 
 def _peers(lab: Lab, begin: Begin, report: Report, stack: ExitStack) -> dict[str, str]:
@@ -138,8 +138,8 @@ def _peers(lab: Lab, begin: Begin, report: Report, stack: ExitStack) -> dict[str
 async def _open(url: str) -> None:
     """One after the other: emmett refuses some of several that begin at once."""
     connection = await Connection.to(url)
-    for number in range(KEYS):
-        status, body = await connection.ask(post(f"/accounts/customer-{number}", "{}"))
+    for each in IDS:
+        status, body = await connection.ask(post(f"/accounts/{each}", "{}"))
         if status != 201:
             raise StageFailed(f"{url} answered {status}: {body[:200]!r}", "see the log of the side")
     connection.close()

@@ -10,7 +10,6 @@ shares the machine, the load and the broker among them.
 from __future__ import annotations
 
 import json
-import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from statistics import median
 from threading import Event, Thread
 from typing import Any, NamedTuple
@@ -30,6 +28,7 @@ from bench.accounts import PARTITIONS, accounts, fill, ids, owners
 from bench.begin import Begin
 from bench.lab import Lab
 from bench.load import MEASURED_S, WARM_UP_S, charges, lines_answered
+from bench.race import cpu_s
 from bench.report import Report, Result
 from bench.speed import Load
 from shared.console.watch import EVERY_S
@@ -106,9 +105,9 @@ def _throughput(begin: Begin, workers: Sequence[Worker], page: ConsoleProcess, r
     _compare(decided, report)
     for look, looking in looks.items():
         with begin(f"idle {look}") as now, looking():
-            before = {name: _cpu_s([pid]) for name, pid in processes.items()}
+            before = {name: cpu_s(pid) for name, pid in processes.items()}
             time.sleep(MEASURED_S)
-            spent = {name: 100 * (_cpu_s([pid]) - before[name]) / MEASURED_S for name, pid in processes.items()}
+            spent = {name: 100 * (cpu_s(pid) - before[name]) / MEASURED_S for name, pid in processes.items()}
             now.done = ", ".join(f"{name} {of_a_core:.1f} %" for name, of_a_core in spent.items())
         report.results.append(Result(f"idle_{look}", {f"{name}_percent": each for name, each in spent.items()}))
 
@@ -204,9 +203,9 @@ def _collector() -> Iterator[str]:
 
 def _round(keys: dict[str, list[str]], processes: Iterable[int]) -> _Round:
     processes = list(processes)
-    before = _cpu_s(processes)
+    before = cpu_s(*processes)
     decided, per_s = _decided(keys, MEASURED_S)
-    return _Round(per_s, 1000 * (_cpu_s(processes) - before) / decided)
+    return _Round(per_s, 1000 * (cpu_s(*processes) - before) / decided)
 
 
 def _decided(keys: dict[str, list[str]], seconds: float) -> tuple[int, float]:
@@ -214,12 +213,6 @@ def _decided(keys: dict[str, list[str]], seconds: float) -> tuple[int, float]:
     with ThreadPoolExecutor(len(keys)) as pool:
         sent = list(pool.map(partial(lines_answered, seconds), keys, map(charges, keys.values())))
     return sum(decided for decided, _, _ in sent), sum(decided / took_s for decided, _, took_s in sent)
-
-
-def _cpu_s(processes: Iterable[int]) -> float:
-    """That they have taken so far, all their threads. On Linux."""
-    fields = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in processes]
-    return sum(int(of[11]) + int(of[12]) for of in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def _lateness(begin: Begin, worker: Worker, url: str, report: Report) -> None:

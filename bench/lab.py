@@ -32,6 +32,7 @@ from shared.topology.topics import Topic, Topology
 
 ROOT = CHECKOUT / ".onefold" / "bench"
 _WHEN = datetime(2025, 1, 1, tzinfo=UTC)
+_AS_SERVED = ("-XX:TieredStopAtLevel=4",)  # all of Java's compilers, as brokers have that run for more than minutes
 _STRIDE = 7_919  # a prime: all keys occur, in no order
 _POLL_EVERY = 1_000
 _ERRORS = 3
@@ -55,7 +56,7 @@ class Lab:
 
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root.resolve()
-        self.kafka = EmbeddedKafka(self.root / "kafka", self.root / "logs")
+        self.kafka = EmbeddedKafka(self.root / "kafka", self.root / "logs", options=_AS_SERVED)
         self._sides: list[Worker] = []
         self._inputs: dict[str, Input] = {}
         self._runs = itertools.count(1)

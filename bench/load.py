@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
+from types import MappingProxyType
 
-from bench.accounts import accounts, fill, ids, owners
+from bench.accounts import PARTITIONS, accounts, fill, ids, owners
 from bench.begin import Begin
 from bench.lab import Lab
+from bench.race import cpu_s
 from bench.report import Figure, Report, Result
 from shared.dev.stages import StageFailed
 from shared.dev.worker import Worker
@@ -31,6 +33,7 @@ KEYS_A_WORKER = 200
 CONNECTIONS = 24
 LINES = 2_000  # a request of commands, a line each
 SENDERS = 6
+COLD_S = 20
 WARM_UP_S = 2
 MEASURED_S = 6
 RATIOS = (
@@ -77,11 +80,20 @@ def load(lab: Lab, begin: Begin, _: object) -> Report:
         _bare(lab, begin, report)
     for count in (1, WORKERS):
         with accounts(lab, count) as workers:
+            if has_wrk and count == 1:
+                keys = ids(set(range(PARTITIONS)), KEYS_A_WORKER)
+                fill(workers[0], keys)
+                warm_up(lab.root, workers[0].url, keys)
             _asked(lab, begin, workers, report, has_wrk)
     for one, other in RATIOS if has_wrk else ():
         report.ratios[f"{one}_vs_{other}"] = round(_rate(report, one) / _rate(report, other), 3)
     report.ratios["post_lines_1w_vs_goal"] = round(_rate(report, "post_lines_1w", "decided_per_s") / GOAL, 3)
     return report
+
+
+def warm_up(root: Path, url: str, keys: Sequence[str]) -> None:
+    """For as long as it takes until what is compiled while it runs has been."""
+    wrk(root, Work(url, _paths(keys, "/charges"), '{"amount_cents":1}'), CONNECTIONS, COLD_S)
 
 
 def _rate(report: Report, name: str, figure: str = "requests_per_s") -> float:
@@ -116,8 +128,9 @@ def _asked(lab: Lab, begin: Begin, workers: Sequence[Worker], report: Report, ha
     }
     if len(workers) > 1:
         works["get_hop"] = [Work(after[url], _paths(mine)) for url, mine in keys.items()]
+    pids = {"workers": [worker.pid for worker in workers], "broker": lab.kafka.pids}
     for name, work in works.items() if has_wrk else ():
-        _measure(lab, begin, report, name + suffix, work)
+        _measure(lab, begin, report, name + suffix, work, pids)
     _many(begin, keys, report, f"post_lines{suffix}")
 
 
@@ -159,16 +172,27 @@ def _paths(keys: Sequence[str], rest: str = "") -> list[str]:
     return [f"/accounts/{key}{rest}" for key in keys]
 
 
-def _measure(lab: Lab, begin: Begin, report: Report, name: str, works: Sequence[Work]) -> None:
-    """All works at once, sharing the connections."""
+def _measure(
+    lab: Lab,
+    begin: Begin,
+    report: Report,
+    name: str,
+    works: Sequence[Work],
+    pids: Mapping[str, Sequence[int]] = MappingProxyType({}),
+) -> None:
+    """All works at once, sharing the connections. pids: of processes whose CPU is told."""
     with begin(name) as now:
-        runs = [_together(lab.root, works, seconds) for seconds in (WARM_UP_S, MEASURED_S)][-1]
+        _together(lab.root, works, WARM_UP_S)
+        before, began = {of: cpu_s(*some) for of, some in pids.items()}, time.monotonic()
+        runs = _together(lab.root, works, MEASURED_S)
+        cores = {of: (cpu_s(*some) - before[of]) / (time.monotonic() - began) for of, some in pids.items()}
         figures: dict[str, Figure] = {
             "requests_per_s": round(sum(run["requests"] / run["seconds"] for run in runs), 1),
             "p50_ms": round(max(run["p50_ms"] for run in runs), 2),
             "p99_ms": round(max(run["p99_ms"] for run in runs), 2),
             "failed": int(sum(run["failed"] for run in runs)),
             "connections": CONNECTIONS,
+            **{f"{of}_cores": round(count, 2) for of, count in cores.items()},
         }
         now.done = f"{figures['requests_per_s']:,} requests/s, p99 {figures['p99_ms']} ms"
     report.results.append(Result(name, figures))

@@ -61,7 +61,7 @@ def _bars(results: Sequence[Result], figure: str, label: str, file: Path) -> Non
     bars = axes.barh(places, values, color=colours)
     axes.set_yticks(places, [_label(result) for result in results])
     axes.invert_yaxis()
-    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.xaxis.set_major_formatter("{x:,.10g}")
     axes.bar_label(bars, [f"{value:,.0f}" if value >= 100 else f"{value:.1f}" for value in values], padding=4)
     axes.set_xlim(0, max(values) * 1.15)
     axes.set_xlabel(label)

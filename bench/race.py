@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
 from bench.begin import Begin
@@ -148,7 +150,7 @@ def resident_mb(pid: int) -> float:
     return int(found.stdout) / 1024
 
 
-def cpu_s(pid: int) -> float:
-    """Seconds of CPU that a process has had, rounded down."""
-    found = subprocess.run(["ps", "-o", "cputimes=", "-p", str(pid)], capture_output=True, text=True, check=True)
-    return float(found.stdout)
+def cpu_s(*pids: int) -> float:
+    """Seconds of CPU that these processes have had. On Linux."""
+    fields = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in pids]
+    return sum(int(of[11]) + int(of[12]) for of in fields) / os.sysconf("SC_CLK_TCK")

@@ -53,8 +53,8 @@ class BrokerFailed(OnefoldError):
 class EmbeddedKafka:
     """One broker, or three with replication 3 and min ISR 2, numbered from 1 and reachable on loopback only.
 
-    Data and ports are kept in `data_dir`. `properties` override the configuration of every broker. Brokers end with
-    the process that started them, however that one ends.
+    Data and ports are kept in `data_dir`. `properties` override the configuration of every broker, and `options` those
+    of its Java. Brokers end with the process that started them, however that one ends.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class EmbeddedKafka:
         log_dir: Path,
         brokers: int = 1,
         properties: Mapping[str, str | int] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         if brokers not in (1, 3):
             raise ValueError(f"{brokers} brokers: only 1 or 3 can run")
@@ -70,6 +71,7 @@ class EmbeddedKafka:
         self._log_dir = log_dir.resolve()
         self._size = brokers
         self._properties = properties or {}
+        self._options = options
         self._brokers: dict[int, _Broker] = {}
         self._lock: int | None = None
 
@@ -84,6 +86,11 @@ class EmbeddedKafka:
     def bootstrap(self) -> str:
         """Every broker's address, comma-separated; known after `start`."""
         return ",".join(broker.address for broker in self._brokers.values())
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the brokers that run."""
+        return [broker.pid for broker in self._brokers.values() if broker.pid is not None]
 
     def start(self) -> None:
         """Returns when every broker answers. Raises BrokerFailed, JavaUnavailable or JarsUnavailable."""
@@ -166,7 +173,7 @@ class EmbeddedKafka:
             config = self._data_dir / f"node-{number}.properties"
             config.write_text(as_properties(self._configuration(number, client, controller, voters)))
             options = classes.mapped_or_left() if number == 1 else classes.mapped()
-            command = [*java.kafka(jars, options), "kafka.Kafka", str(config)]
+            command = [*java.kafka(jars, [*options, *self._options]), "kafka.Kafka", str(config)]
             log = self._log_dir / f"kafka-{number}.log"
             self._brokers[number] = _Broker(number, (client, controller), command, log, self._data_dir, lock)
         tool = java.kafka(jars, classes.mapped())
@@ -297,6 +304,10 @@ class _Broker:
     def check(self) -> None:
         if self._process and self._process.exit_code is not None:
             raise self._failure(f"ended with code {self._process.exit_code}")
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
 
     def signal(self, number: signal.Signals) -> None:
         if self._process:
