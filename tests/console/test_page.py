@@ -96,8 +96,9 @@ def test_a_take_over_is_seen_and_told(page: Page, console: str, stack: Stack) ->
     eventually(lambda: set(owners_seen(page).values()), lambda owners: owners == {victim.url, survivor.url})
     try:
         page.run(f"document.querySelector('tr[data-worker=\"{victim.url}\"] button').click()")
-        eventually(lambda: set(owners_seen(page).values()), lambda owners: owners == {survivor.url})
-        assert "went from worker 1 to worker 2" in (page.text(".news [role=log]") or "")
+        told = "went from worker 1 to worker 2"
+        eventually(lambda: page.text(".news [role=log]"), lambda text: text is not None and told in text)
+        assert set(owners_seen(page).values()) == {survivor.url}
     finally:
         victim.start()
     eventually(lambda: set(owners_seen(page).values()), lambda owners: owners == {victim.url, survivor.url})
