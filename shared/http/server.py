@@ -173,8 +173,9 @@ class _Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._held, self._is_head = 0, False
-        if [name for name, _ in self.headers].count(b"host") > 1:
-            raise ValueError("a proxy may have gone by the other one")
+        hosts = [name for name, _ in self.headers].count(b"host")
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
+            raise ValueError("a proxy may have gone by another Host (RFC 9112, 3.2)")
         super().on_headers_complete()
         if self.parser.should_upgrade():  # it reads no further
             self.cycle.keep_alive = False

@@ -96,11 +96,17 @@ def test_an_odd_idempotency_key_finds_its_outcome(workers: Sequence[Client], ope
         assert worker.get(charged.headers["location"]).body == charged.body
 
 
-@pytest.mark.parametrize("key", ["", " ", "a b", "\x7f", "é", ".", "..", "x" * 129])
+@pytest.mark.parametrize("key", ["", " ", "a b", "é", ".", "..", "x" * 129])
 def test_an_illegal_idempotency_key_is_refused(workers: Sequence[Client], open_account: str, key: str) -> None:
     for worker in workers:
         answer = worker.post(f"{open_account}/charges", {"amount_cents": 5}, Idempotency_Key=key)
         assert (answer.status, answer.code) == (422, "request.invalid")
+    assert workers[0].get(open_account).json["balance_cents"] == 0
+
+
+def test_a_key_that_no_header_can_have_makes_no_request(workers: Sequence[Client], open_account: str) -> None:
+    for worker in workers:
+        assert worker.post(f"{open_account}/charges", {"amount_cents": 5}, Idempotency_Key="\x7f").status == 400
     assert workers[0].get(open_account).json["balance_cents"] == 0
 
 

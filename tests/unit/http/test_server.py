@@ -208,6 +208,12 @@ async def test_a_request_that_can_be_read_in_two_ways_is_refused_with_all_that_f
     assert b"HTTP/1.1" not in rest
 
 
+@pytest.mark.parametrize(("version", "status"), [(b"1.1", b"400"), (b"1.0", b"200")])
+async def test_a_request_names_its_host_unless_it_is_older_than_that(version: bytes, status: bytes) -> None:
+    line, _ = await last_answer(b"GET /healthz HTTP/%b\r\n\r\n" % version)
+    assert line.split()[1] == status
+
+
 CHUNKED = b"POST /accounts/ann/charges HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
