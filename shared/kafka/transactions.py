@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -120,6 +121,7 @@ class TransactionalProducer:
             enable_sparse_connections=False,
         )
         self._producer: Producer | None = None
+        self._connections = _Connections()
         self._began: float | None = None  # when the transaction began, by `elapsed_s`; None without one
         self._last = _LastDeliveries()
         self._report_all = False
@@ -211,10 +213,19 @@ class TransactionalProducer:
             raise
 
     def _begun(self, attempts: int = CALL_ATTEMPTS, timeout_s: float = CALL_TIMEOUT_S) -> Producer:
-        """The producer, with a new transaction. Once it has failed, a new producer takes over its transactional id."""
+        """The producer, with a new transaction. Once it has failed, a new producer takes over its transactional id.
+
+        So it does once a connection has failed, though librdkafka goes on by another: what was under way by the first
+        may reach the broker late, and would be taken for a request of the next transaction, such as to end it
+        (KIP-890, librdkafka issue 5423). With a new producer, it is of an epoch that has passed.
+        """
         self._began = None
+        if self._producer is not None:
+            self._producer.poll(0)  # brings what is logged
+            self._producer = None if self._connections.failed else self._producer
         if self._producer is None:
-            producer = Producer(self._config)
+            self._connections = _Connections()
+            producer = Producer({**self._config, "logger": self._connections})
             _retried(lambda: producer.init_transactions(timeout_s), attempts)
             self._producer = producer
         self._producer.begin_transaction()
@@ -232,6 +243,17 @@ class TransactionalProducer:
         with suppress(KafkaException):
             self._producer.abort_transaction(timeout_s)
         self._producer = None
+
+
+class _Connections:
+    """In place of librdkafka's logger. failed: whether one has, that was established; nothing else tells."""
+
+    def __init__(self) -> None:
+        self.failed = False
+
+    def log(self, level: int, text: str, facility: str, client: str, message: str) -> None:
+        self.failed |= facility == "FAIL" and "in state UP" in message
+        logging.getLogger("librdkafka").log(level, text, facility, client, message)
 
 
 class _LastDeliveries:

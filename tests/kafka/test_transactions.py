@@ -158,9 +158,13 @@ class Reported:
 
     def __init__(self, error: KafkaError | None, offset: Mapping[int, int | None]) -> None:
         self.error, self.offset = error, offset
+        self.report: Callable[[], object] = lambda: None  # what the next poll brings
         self.aborts = 0
 
     def begin_transaction(self) -> None: ...
+
+    def poll(self, _timeout_s: float) -> None:
+        self.report()
 
     def produce(self, topic: str, _: object, key: bytes, partition: int, on_delivery: Any = None) -> None:
         message = SimpleNamespace(
@@ -198,9 +202,6 @@ def test_the_cause_is_named_not_the_later_record_that_librdkafka_does_not_take_a
             if partition != COPIES[0].partition:
                 raise KafkaException(KafkaError(KafkaError._STATE))
             self.report = partial(super().produce, topic, value, key, partition, on_delivery)
-
-        def poll(self, _timeout_s: float) -> None:
-            self.report()
 
     producer._producer = cast(Any, Failing(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), {}))
     with pytest.raises(TransactionRefused, match=r"^shop\.copies\.v1/0, key b'key': .*; fix: make the command"):
