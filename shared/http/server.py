@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -18,13 +19,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from shared.http.limits import CROWDED, closing, counted
+from shared.http.problems import problem
 from shared.runtime.settings import SettingsError
 
 DRAIN_S = 5
 HEAD_BYTES = 16 << 10  # of a request's head, and of what is between the parts of its body
 HEAD_S = 10  # for the head of a request, from the first byte or the connection on; bodies have a limit of their own
 CROWD = 64  # connections too many, which are kept to see if they are probes
-_TOO_LARGE = f"The head of a request may have {HEAD_BYTES} bytes."
+_TOO_LARGE = f"a request's head, or what is between the parts of its body, has more than {HEAD_BYTES} bytes"
+_HOST = "a request has one Host, by which a proxy may have gone (RFC 9112, 3.2); fix: send that header once"
+LINGER_S = 1  # to close before a client has sent all would reset the connection, and the answer might be lost
 IDLE_S = 75  # longer than gateways and clients keep a connection: one that closes first loses what they send meanwhile
 
 
@@ -133,6 +137,7 @@ class _Connection(HttpToolsProtocol):
     _head = 0  # bytes of the present request's head, and of its trailers
     _held = 0  # bytes that the parser has taken since it last gave something
     _is_head = True
+    _is_refused = False
     _head_due: asyncio.TimerHandle | None = None
     _taken_due: asyncio.TimerHandle | None = None
 
@@ -148,9 +153,11 @@ class _Connection(HttpToolsProtocol):
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
         self._held += len(data)
         super().data_received(data)
-        if self._held > HEAD_BYTES and not self.transport.is_closing():
+        if self._held > HEAD_BYTES and not self._is_refused:
             self.send_400_response(_TOO_LARGE)
         cycle: RequestResponseCycle | None = self.cycle  # uvicorn does not say that there is none at first
         if cycle is not None and not cycle.response_complete:
@@ -175,7 +182,7 @@ class _Connection(HttpToolsProtocol):
         self._held, self._is_head = 0, False
         hosts = [name for name, _ in self.headers].count(b"host")
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
-            raise ValueError("a proxy may have gone by another Host (RFC 9112, 3.2)")
+            raise ValueError(_HOST)
         super().on_headers_complete()
         if self.parser.should_upgrade():  # it reads no further
             self.cycle.keep_alive = False
@@ -187,7 +194,17 @@ class _Connection(HttpToolsProtocol):
     def _count(self, length: int) -> None:
         self._head, self._held = self._head + length, 0
         if self._head > HEAD_BYTES:
-            raise ValueError(_TOO_LARGE)  # uvicorn answers 400, and closes the connection
+            raise ValueError(_TOO_LARGE)
+
+    def send_400_response(self, msg: str) -> None:
+        """Tells what the parser's error says, of which uvicorn calls this: its own message is the same for all."""
+        if error := sys.exception():
+            msg = str(error.__context__ or error)  # what was raised above, or what the parser does not take
+        answer = problem(400, "request.malformed", msg, headers={"Connection": "close"})
+        head = b"".join(b"%b: %b\r\n" % each for each in answer.raw_headers)
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n%b\r\n%b" % (head, bytes(answer.body)))
+        self._is_refused = True
+        self.loop.call_later(LINGER_S, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._places.leave(self)

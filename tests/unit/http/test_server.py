@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import struct
 import subprocess
@@ -190,22 +191,27 @@ async def test_those_that_wait_on_connections_too_many_make_room_for_the_next_pr
 
 
 FRAMINGS = [
-    "Content-Length: %d\r\nTransfer-Encoding: chunked",
-    "Transfer-Encoding: chunked\r\nContent-Length: %d",
-    "Content-Length: %d\r\nTransfer-Encoding: identity",
-    "Content-Length: 0\r\nContent-Length: %d",
-    "Host: b\r\nContent-Length: %d",
+    ("Content-Length: %d\r\nTransfer-Encoding: chunked", "Transfer-Encoding can't be present with Content-Length"),
+    ("Transfer-Encoding: chunked\r\nContent-Length: %d", "Content-Length can't be present with Transfer-Encoding"),
+    ("Content-Length: %d\r\nTransfer-Encoding: identity", "Transfer-Encoding can't be present with Content-Length"),
+    ("Content-Length: 0\r\nContent-Length: %d", "Duplicate Content-Length"),
+    ("Host: b\r\nContent-Length: %d", "a request has one Host"),
 ]
 
 
-@pytest.mark.parametrize("framing", FRAMINGS)
-async def test_a_request_that_can_be_read_in_two_ways_is_refused_with_all_that_follows(framing: str) -> None:
+@pytest.mark.parametrize(("framing", "reason"), FRAMINGS)
+async def test_a_request_that_can_be_read_in_two_ways_is_refused_with_all_that_follows(
+    framing: str, reason: str
+) -> None:
     """To a proxy that goes by Content-Length, the second request would be the body of the first."""
     second = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
     head = f"POST /accounts/ann HTTP/1.1\r\nHost: a\r\n{framing % (5 + len(second))}\r\n\r\n"
     status, rest = await last_answer(head.encode() + b"0\r\n\r\n" + second)
     assert status.startswith(b"HTTP/1.1 400 ")
     assert b"HTTP/1.1" not in rest
+    problem = json.loads(rest.partition(b"\r\n\r\n")[2])
+    assert problem["code"] == "request.malformed"
+    assert problem["detail"].startswith(reason)
 
 
 @pytest.mark.parametrize(("version", "status"), [(b"1.1", b"400"), (b"1.0", b"200")])
@@ -234,6 +240,13 @@ async def test_what_is_no_body_is_read_up_to_a_limit(begin: bytes, more: bytes) 
     async with serving(server_at("127.0.0.1", port)):
         answer = await asyncio.to_thread(interrupted, port, begin, more)
     assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b" more than 16384 bytes" in answer
+
+
+async def test_a_head_that_is_too_large_is_told_so_however_much_of_it_was_on_its_way() -> None:
+    line, rest = await last_answer(b"GET /healthz HTTP/1.1\r\nHost: a\r\nA: " + b"a" * 2**20)
+    assert line.startswith(b"HTTP/1.1 400 ")
+    assert b" more than 16384 bytes" in rest
 
 
 def interrupted(port: int, begin: bytes, more: bytes) -> bytes:
