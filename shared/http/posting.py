@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from fastapi import Request, Response
+from fastapi.dependencies.utils import get_validation_alias
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter
@@ -16,7 +17,7 @@ from shared.domain.message import Command
 from shared.http.commands import DEFAULT_WAIT_S, IdempotencyKey, headers_of
 from shared.http.routing import path_args_of
 
-_SELDOM = {b"occurred-at", b"if-match", b"prefer"}
+_USUAL = b"idempotency-key"
 _checked_key = TypeAdapter[str](IdempotencyKey).validate_python
 
 
@@ -35,6 +36,8 @@ class _CommandRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         by_fastapi, self._path_args = super().get_route_handler(), path_args_of(self.dependant)
+        headers = [field for each in self.dependant.dependencies for field in each.header_params]
+        self._seldom = {get_validation_alias(field).lower().encode() for field in headers} - {_USUAL}
 
         async def answer(request: Request) -> Response:
             given = await self._given(request)
@@ -45,14 +48,14 @@ class _CommandRoute(APIRoute):
 
     async def _given(self, request: Request) -> dict[str, Any] | None:
         sent = dict(request.scope["headers"])
-        if len(sent) < len(request.scope["headers"]) or not _SELDOM.isdisjoint(sent):
+        if len(sent) < len(request.scope["headers"]) or not self._seldom.isdisjoint(sent):
             return None
         if self._takes_body and sent.get(b"content-type") != b"application/json":
             return None
         try:
             path = self._path_args(request)
             body = {"body": self._validated(json.loads(await request.body()))} if self._takes_body else {}
-            key = sent.get(b"idempotency-key")
+            key = sent.get(_USUAL)
             headers = headers_of(
                 None if key is None else _checked_key(key.decode("latin-1")), None, None, DEFAULT_WAIT_S
             )
