@@ -8,7 +8,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Self
+
+from shared.dev.embedded import EmbeddedKafka
 
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: closing sends RST
 
@@ -86,3 +89,9 @@ class Proxy:
         for each in (source, sink):
             each.close()
             self._sockets.discard(each)
+
+
+def broker_behind(proxy: Proxy, root: Path) -> EmbeddedKafka:
+    """A broker that all its clients reach by this proxy, with its files in `root`."""
+    told = {"advertised.listeners": f"CLIENT://{proxy.address}"}
+    return EmbeddedKafka(root / "data", root / "logs", properties=told)

@@ -13,7 +13,6 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from confluent_kafka import Producer
 
-from shared.dev.embedded import EmbeddedKafka
 from shared.domain.errors import NotReady
 from shared.domain.row import RowCodec
 from shared.engine import retries
@@ -31,7 +30,7 @@ from shared.tables.replicas import Replica
 from shared.tables.tail import Changelogs
 from tests.accounts.domain.decide import DECIDER
 from tests.accounts.topology import ACCOUNTS, EVENTS, TOPOLOGY
-from tests.faults.proxy import Proxy
+from tests.faults.proxy import Proxy, broker_behind
 from tests.waiting import Deadline
 
 pytestmark = pytest.mark.broker
@@ -65,10 +64,9 @@ class Leader:
 
 @pytest.fixture(scope="module")
 def only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Leader]:
-    root, away = tmp_path_factory.mktemp("kafka"), Event()
+    away = Event()
     with Proxy(lambda: NOBODY if away.is_set() else kafka.bootstrap) as proxy:
-        told = {"advertised.listeners": f"CLIENT://{proxy.address}"}
-        kafka = EmbeddedKafka(root / "data", root / "logs", properties=told)
+        kafka = broker_behind(proxy, tmp_path_factory.mktemp("kafka"))
         with kafka:
             provision([TOPOLOGY], Settings(bootstrap=kafka.bootstrap))
             _write(kafka.bootstrap)

@@ -9,7 +9,6 @@ from threading import Event
 
 import pytest
 
-from shared.dev.embedded import EmbeddedKafka
 from shared.kafka.brokers import Brokers
 from shared.kafka.spans import read_all
 from shared.kafka.transactions import Record, TransactionAborted, TransactionalProducer, group_metadata
@@ -17,7 +16,7 @@ from shared.operations.provision import provision
 from shared.runtime import failpoints
 from shared.runtime.settings import Settings
 from shared.topology.topics import Topic, Topology
-from tests.faults.proxy import Proxy
+from tests.faults.proxy import Proxy, broker_behind
 
 pytestmark = pytest.mark.broker
 
@@ -68,10 +67,8 @@ class HoldingBack(Proxy):
 
 @pytest.fixture
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldingBack]:
-    root = tmp_path_factory.mktemp("kafka")
     with HoldingBack(lambda: kafka.bootstrap) as proxy:
-        told = {"advertised.listeners": f"CLIENT://{proxy.address}"}
-        kafka = EmbeddedKafka(root / "data", root / "logs", properties=told)
+        kafka = broker_behind(proxy, tmp_path_factory.mktemp("kafka"))
         with kafka:
             provision([TOPOLOGY], Settings(bootstrap=proxy.address))
             yield proxy
