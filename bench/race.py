@@ -26,14 +26,14 @@ START_DEADLINE_S = 120.0
 class Side:
     """Something that folds. limit_s: a slow side is watched for so long and need not reach the end.
 
-    ours: it needs its topics to be there; the others make their own.
+    provisioned: its topics are made for it, as for a service of ours; others make their own.
     """
 
     name: str
     start: Sequence[str]
     work: str = ""
     limit_s: float = 600.0
-    ours: bool = False
+    provisioned: bool = False
 
     def command(self, service: str, source: Input) -> list[str]:
         variables = {"BENCH_SERVICE": service, "BENCH_SOURCE": source.topic.name, "BENCH_WORK": self.work}
@@ -46,7 +46,7 @@ def _faust(module: str) -> tuple[str, ...]:
 
 def our_side(name: str, work: str) -> Side:
     """A worker of ours. work: see bench.sides.engine."""
-    return Side(name, _faust("bench.sides.engine"), work, ours=True)
+    return Side(name, _faust("bench.sides.engine"), work, provisioned=True)
 
 
 ENGINE = our_side("engine", "fold")
@@ -54,12 +54,12 @@ STOCK_FAUST = Side("stock_faust", _faust("bench.sides.stock_faust"), limit_s=10.
 PEERS = {"quix_eos": quix, "kafka_streams_eos": kafka_streams}
 
 
-def peers(report: Report, *names: str) -> list[Side]:
-    """Those of the named that can be built here; the report notes the others."""
+def peers(report: Report, *names: str, work: str = "") -> list[Side]:
+    """Those of the named that can be built here; the report notes the others. work: other than to fold."""
     found = []
     for name in names:
         try:
-            found.append(Side(name, PEERS[name]()))
+            found.append(Side(name, PEERS[name](), work, provisioned=bool(work)))
         except PeerMissing as reason:
             report.notes.append(f"{name} is left out: {reason}")
     return found
@@ -118,7 +118,7 @@ def race(lab: Lab, lanes: Sequence[tuple[Side, Input]], rounds: int, begin: Begi
 def start(lab: Lab, side: Side, source: Input) -> Worker:
     """A new run of the side, its worker's `service` being its own."""
     service = lab.service(side.name)
-    if side.ours:
+    if side.provisioned:
         lab.provision([engine_topology(service, source.topic)])
     return lab.spawn(service, side.command(service, source))
 

@@ -51,14 +51,19 @@ def engine(lab: Lab, begin: Begin, load: Load) -> Report:
 
 
 def decide(lab: Lab, begin: Begin, load: Load) -> Report:
-    """Command, decision, event, row and outcome, beside the fold of as many events: a quarter of what others get."""
+    """Command, decision, event, row and outcome, beside Kafka Streams and the fold of as many events."""
     report = Report()
+    with begin("peers"):
+        others = peers(report, "kafka_streams_eos", work="decide")
     for suffix, keys in load.widths:
-        count = max(1, load.events // 4)
-        lanes = [(ENGINE, lab.events(begin, count, keys)), (DECIDE, lab.commands(begin, count, keys))]
-        folding, deciding = race(lab, lanes, load.rounds, begin)
+        events, commands = lab.events(begin, load.events, keys), lab.commands(begin, load.events, keys)
+        lanes = [(ENGINE, events), *((each, commands) for each in (*others, DECIDE))]
+        folding, *theirs, deciding = race(lab, lanes, load.rounds, begin)
         report.results += [folding.result(f"_beside_decide{suffix}"), deciding.result(suffix)]
+        report.results += [each.result(f"_decides{suffix}") for each in theirs]
         report.ratios[f"decide_vs_fold{suffix}"] = deciding.ratio_to(folding)
+        for each in theirs:
+            report.ratios[f"decide_vs_{each.side.name}{suffix}"] = deciding.ratio_to(each)
     return report
 
 

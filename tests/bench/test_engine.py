@@ -37,6 +37,7 @@ OTHER_RATIOS = {"most_events_vs_fewest"} | {
     name + wide
     for name in (
         "decide_vs_fold",
+        "decide_vs_kafka_streams_eos",
         "restore_vs_stock_faust",
         "restore_vs_kafka_streams",
         "get_vs_bare_fastapi",

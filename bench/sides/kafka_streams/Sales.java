@@ -17,7 +17,7 @@ import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.processor.StateRestoreListener;
 import org.apache.kafka.streams.state.Stores;
 
-/** What a Kafka Streams user writes: an aggregation into RocksDB, exactly once, one thread, the default 10 MB cache. */
+/** What a Kafka Streams user writes: stores in RocksDB, exactly once, one thread, the default 10 MB cache. */
 public class Sales {
     @JsonIgnoreProperties(ignoreUnknown = true)
     record Event(Sold data) {}
@@ -35,14 +35,12 @@ public class Sales {
 
     public static void main(String[] arguments) {
         StreamsBuilder builder = new StreamsBuilder();
-        builder.stream(System.getenv("BENCH_SOURCE"), Consumed.with(Serdes.String(), json(Event.class)))
-            .groupByKey()
-            .aggregate(
-                () -> new Sum(0, 0),
-                (customer, event, sum) -> sum.plus(event),
-                Materialized.<String, Sum>as(Stores.persistentKeyValueStore("sales"))
-                    .withKeySerde(Serdes.String())
-                    .withValueSerde(json(Sum.class)));
+        String source = System.getenv("BENCH_SOURCE");
+        if (System.getenv("BENCH_WORK").equals("decide")) {
+            Decisions.build(builder, source, System.getenv("BENCH_SERVICE") + ".events.v1");
+        } else {
+            fold(builder, source);
+        }
 
         Properties settings = new Properties();
         settings.put(StreamsConfig.APPLICATION_ID_CONFIG, System.getenv("BENCH_SERVICE"));
@@ -57,6 +55,17 @@ public class Sales {
         streams.setGlobalStateRestoreListener(new Restores());
         Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
         streams.start();
+    }
+
+    private static void fold(StreamsBuilder builder, String source) {
+        builder.stream(source, Consumed.with(Serdes.String(), json(Event.class)))
+            .groupByKey()
+            .aggregate(
+                () -> new Sum(0, 0),
+                (customer, event, sum) -> sum.plus(event),
+                Materialized.<String, Sum>as(Stores.persistentKeyValueStore("sales"))
+                    .withKeySerde(Serdes.String())
+                    .withValueSerde(json(Sum.class)));
     }
 
     /** A line for each restored partition; seconds count from the first one's beginning. */
@@ -79,7 +88,7 @@ public class Sales {
         }
     }
 
-    private static <T> Serde<T> json(Class<T> type) {
+    static <T> Serde<T> json(Class<T> type) {
         ObjectReader reader = JSON.readerFor(type);
         ObjectWriter writer = JSON.writerFor(type);
         return Serdes.serdeFrom((topic, value) -> written(writer, value), (topic, bytes) -> read(reader, bytes));
