@@ -15,17 +15,18 @@ from pydantic.fields import FieldInfo
 from shared.domain.message import Message
 from shared.engine.processors import Processor
 from shared.engine.wiring import filled
-from shared.topology.topics import Topology
+from shared.topology.topics import IDEMPOTENCY_HOURS_MIN, Topology
 
 Abilities = frozenset[str]
 
 _SHOWN = 3
 _FIELD = re.compile(r"(.+ v)(\d+) with .+")  # of a message in its newest version
+_MEMORY = re.compile(r"commands are known for (\d+) h")
 
 
 def abilities_of(topology: Topology, topics: Iterable[str], processors: Sequence[Processor]) -> Abilities:
     """The topics that its workers are given; what each processor reads, by type, version and field; the fields of the
-    tables' rows, and whether rows end.
+    tables' rows, and whether rows end; for how long commands are known.
 
     They do not tell what a function does with a field, of what type a field is, or what the indexes are.
     """
@@ -39,17 +40,30 @@ def abilities_of(topology: Topology, topics: Iterable[str], processors: Sequence
     }
     ends = {f"rows of {table.name} end" for table in topology.tables if table.ends}
     ends |= {f"rows of {table.name} expire at {table.expires}" for table in topology.tables if table.expires}
-    return frozenset({*topics, *sources, *reads, *rows, *ends})
+    hours = topology.idempotency_hours
+    known = {f"commands are known for {hours} h"} if hours > IDEMPOTENCY_HOURS_MIN else set[str]()
+    return frozenset({*topics, *sources, *reads, *rows, *ends, *known})
 
 
 def lacking(own: Abilities, others: Abilities) -> Abilities:
-    """What others can handle, and we can't. Who reads a later version of a message also reads what earlier ones had."""
-    return frozenset(each for each in others - own if not _is_upcast(each, own))
+    """What others can handle, and we can't. Who reads a later version of a message also reads what earlier ones had,
+    and who knows commands for longer also knows them for less.
+    """
+    return frozenset(each for each in others - own if not (_is_upcast(each, own) or _is_outlasted(each, own)))
 
 
 def _is_upcast(ability: str, own: Abilities) -> bool:
     field = _FIELD.fullmatch(ability)
     return field is not None and f"{field[1]}{int(field[2]) + 1}" in own
+
+
+def _is_outlasted(ability: str, own: Abilities) -> bool:
+    return 0 < _hours(ability) <= max(map(_hours, own), default=0)
+
+
+def _hours(ability: str) -> int:
+    found = _MEMORY.fullmatch(ability)
+    return int(found[1]) if found else 0
 
 
 def chosen(members: Mapping[str, Abilities], held: Mapping[str, int]) -> Abilities:

@@ -15,7 +15,7 @@ from shared.engine.abilities import Abilities, abilities_of, chosen, lacking, re
 from shared.engine.processors import Processor, ProjectionProcessor, RekeyProcessor
 from shared.topology.projection import Projection
 from shared.topology.rekey import Rekey
-from shared.topology.topics import Table, Topic, Topology
+from shared.topology.topics import IDEMPOTENCY_HOURS_MIN, Table, Topic, Topology
 
 EVENTS = Topic("shop.events.v1")
 TOTALS = Table("totals", source=EVENTS)
@@ -40,8 +40,14 @@ class Kind(StrEnum):
     TWO = "two"
 
 
-def of(state: Any = Total, *events: type[Event], table: Table = TOTALS, more: tuple[Processor, ...] = ()) -> Abilities:
-    topology = Topology("shop", topics=(EVENTS,), tables=(table,))
+def of(
+    state: Any = Total,
+    *events: type[Event],
+    table: Table = TOTALS,
+    more: tuple[Processor, ...] = (),
+    hours: int = IDEMPOTENCY_HOURS_MIN,
+) -> Abilities:
+    topology = Topology("shop", topics=(EVENTS,), tables=(table,), idempotency_hours=hours)
     upcasters = {(each.TYPE, 1): dict[str, Any] for each in events if each.VERSION == 2}
     view: Projection[Any, Any] = Projection(
         table, lambda total, *_: total, state(), events or (Sold,), state, upcasters
@@ -113,6 +119,10 @@ def rows_that_end() -> Abilities:
     return of(table=replace(TOTALS, ends=True))
 
 
+def a_longer_memory() -> Abilities:
+    return of(hours=36)
+
+
 @pytest.mark.parametrize(
     "later",
     [
@@ -125,11 +135,17 @@ def rows_that_end() -> Abilities:
         a_part_of_rows,
         another_processor,
         rows_that_end,
+        a_longer_memory,
     ],
 )
 def test_a_later_release_can_handle_all_that_the_former_can(later: Callable[[], Abilities]) -> None:
     assert not lacking(later(), of())
     assert lacking(of(), later())
+
+
+def test_who_knows_commands_for_longer_also_knows_them_for_less() -> None:
+    assert not lacking(of(hours=48), a_longer_memory())
+    assert lacking(a_longer_memory(), of(hours=48)) == {"commands are known for 48 h"}
 
 
 def test_a_new_phase_is_told_from_a_field_of_another() -> None:
