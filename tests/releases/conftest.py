@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -24,8 +26,21 @@ def seed() -> int:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with _two(tmp_path_factory.mktemp("releases"), accounts_command()) as stack:
+        yield stack
+
+
+@pytest.fixture
+def anew(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """Two workers of an own stack, of which nothing has been written yet. Its parameter: another release, or None."""
+    with _two(tmp_path, changes.command(request.param) if request.param else accounts_command()) as stack:
+        yield stack
+
+
+@contextmanager
+def _two(folder: Path, command: list[str]) -> Iterator[Stack]:
     others = [Topology(topic.name.split(".")[0], (topic,)) for topic in (changes.VISITS, changes.SIGNED)]
-    with accounts_stack(tmp_path_factory.mktemp("releases"), workers=2, session_timeout_s=SESSION_S) as stack:
+    with accounts_stack(folder, workers=2, command=lambda _: command, session_timeout_s=SESSION_S) as stack:
         provision([changes.a_view(SERVICE).topology, *others], stack.settings)
         yield stack
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
@@ -23,6 +24,7 @@ from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
 from shared.kafka.spans import read_all
+from shared.operations.provision import TopologyMismatch, provision
 from shared.testing.scenario import happened
 from shared.topology import Service, Topic
 from tests.accounts.service import SERVICE
@@ -42,12 +44,69 @@ Change = Callable[[Service], Service]
 
 
 @pytest.mark.long
-def test_a_new_event_version(released: Stack, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("change", "written"),
+    [
+        (changes.a_version, {("account.charged", 2), ("account.charged", 3)}),
+        (changes.a_renamed_field, {("account.opened", 1), ("account.opened", 2)}),
+        (changes.a_removed_field, {("account.opened", 1), ("account.opened", 2)}),
+        (changes.a_command_version, {("account.charged", 2)}),
+    ],
+)
+def test_a_message_that_changes(released: Stack, seed: int, change: Change, written: set[tuple[str, int]]) -> None:
     before = _events(released).keys()
     with Scenario(released, seed) as scenario:
-        _roll_with_a_kill(scenario, changes.a_version)
-    events = _check_accounts(released, changes.a_version(SERVICE), before)
-    assert {event["schema_version"] for event in events if event["type"] == "account.charged"} == {2, 3}
+        _roll_with_a_kill(scenario, change)
+    events = _check_accounts(released, change(SERVICE), before)
+    assert {(event["type"], event["schema_version"]) for event in events} >= written
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("anew", [None], indirect=True)
+def test_a_command_an_event_and_a_phase(anew: Stack, seed: int) -> None:
+    with Scenario(anew, seed) as scenario, _fed(anew):
+        _roll_with_a_kill(scenario, changes.a_command_an_event_and_a_phase)
+    _check_signed(anew, "account.greeted")
+    events = _check_accounts(anew, changes.a_command_an_event_and_a_phase(SERVICE), ())
+    assert "account.greeted" in {event["type"] for event in events}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("change", [changes.other_code, changes.an_index])
+def test_what_changes_nothing_that_is_written_is_owned_by_both_releases(
+    released: Stack, seed: int, change: Change
+) -> None:
+    before = _events(released).keys()
+    with Scenario(released, seed) as scenario:
+        for release in (change, None, change):
+            for worker in scenario.workers:
+                _replace(scenario, worker, release)
+                await_in_time(partial(_share, scenario), "the two own the partitions")
+    _check_accounts(released, change(SERVICE), before)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("anew", [changes.no_history], indirect=True)
+def test_a_history_for_the_first_time(anew: Stack, seed: int) -> None:
+    with Scenario(anew, seed) as scenario:
+        _roll_with_a_kill(scenario, None)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("anew", [None], indirect=True)
+def test_a_longer_memory(anew: Stack, seed: int) -> None:
+    later = changes.a_longer_memory(SERVICE).topology
+    assert later.outcomes is not None
+    changelog = later.changelog(later.outcomes).name
+    with pytest.raises(TopologyMismatch, match=f"--topic {changelog} --add-config retention.ms=345600000"):
+        provision([later], anew.settings)
+    raised = ConfigEntry("retention.ms", "345600000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, changelog, incremental_configs=[raised])
+    admin = AdminClient({"bootstrap.servers": anew.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result()
+    provision([later], anew.settings)
+    with Scenario(anew, seed) as scenario:
+        _roll_with_a_kill(scenario, changes.a_longer_memory)
 
 
 def test_a_view_a_policy_and_a_field_at_once(released: Stack, seed: int) -> None:
@@ -92,13 +151,16 @@ def test_a_release_that_can_do_other_things_is_refused_by_name(released: Stack) 
     eventually(first.is_ready)
 
 
-def _roll_with_a_kill(scenario: Scenario, change: Change) -> None:
-    """The second worker dies as one of the old release, and is back as one of the new within its session."""
+def _roll_with_a_kill(scenario: Scenario, change: Change | None) -> None:
+    """The second worker dies as one of the old release, and is back as one of the new within its session.
+
+    None: to the present release.
+    """
     first, second = scenario.workers
     _replace(scenario, first, change)
     _await_stands_by(scenario, first, second)
     scenario.kill(second)
-    second.command = changes.command(change)
+    second.command = changes.command(change) if change else accounts_command()
     second.start()
     await_in_time(partial(_share, scenario), "the two own the partitions")
     scenario.recover_for(SOME)
@@ -189,14 +251,14 @@ def _check_totals(stack: Stack) -> None:
     )
 
 
-def _check_signed(stack: Stack) -> None:
+def _check_signed(stack: Stack, led_to: str = "account.opened") -> None:
     """Each event of a contract has led to one account."""
     signed = [data["account_id"] for _, data in _facts(stack, changes.SIGNED)]
 
     def wrong() -> dict[str, list[str]]:
         events = _events(stack)
         types = {name: [json.loads(event)["type"] for event in events.get(name, ())] for name in signed}
-        return {name: found for name, found in types.items() if found != ["account.opened"]}
+        return {name: found for name, found in types.items() if found != [led_to]}
 
     eventually(wrong, lambda found: not found)
 
