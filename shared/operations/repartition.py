@@ -15,10 +15,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from heapq import merge
 from operator import itemgetter
+from threading import Lock
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -56,6 +58,7 @@ from shared.topology.topics import PARTITIONS_MAX, Topic, Topology
 
 JOURNAL = Topic("repartition.journal.v1", "compact")
 _STAGED = ".staged"
+_AT_ONCE = 4  # partitions: each waits for brokers half of the time
 _WHILE_COPYING = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -409,10 +412,16 @@ class Repartition:
         self._topic(name, self._partitions, journal.settings[name] | _WHILE_COPYING)
         writer = _Writer(self._settings.bootstrap, name, self._partitions)
         client = client_config(self._settings.bootstrap)
-        for number, (_, count) in journal.staged[name].items():
-            for record in read_whole(client, Span(Place(name + _STAGED, number), 0, count)) if count else ():
-                writer.write(number, record)
+
+        def copy(span: Span) -> None:
+            for record in read_whole(client, span):
+                writer.write(span.place.number, record)
                 progress.more(1)
+
+        staged = journal.staged[name].items()
+        spans = [Span(Place(name + _STAGED, number), 0, count) for number, (_, count) in staged if count]
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(copy, spans))
         writer.finish({number: count for number, (_, count) in journal.staged[name].items()})
         for setting in _WHILE_COPYING:
             try:
@@ -479,26 +488,36 @@ class Repartition:
 
     def _save(self, journal: Journal) -> None:
         self._check_alone()
-        writer = _Writer(self._settings.bootstrap, JOURNAL.name, 1)
-        writer.write(0, WholeRecord(0, int(time.time() * 1000), b"journal", json.encode(journal), []))
-        writer.flush()
+        self._pages.write(0, WholeRecord(0, int(time.time() * 1000), b"journal", json.encode(journal), []))
+        self._pages.flush()
+
+    @cached_property
+    def _pages(self) -> _Writer:
+        """Of the journal: a new producer takes half a second for its first record."""
+        return _Writer(self._settings.bootstrap, JOURNAL.name, 1)
 
 
 _Spans = Mapping[str, dict[int, tuple[int, int]]]
 
 
 class _Progress:
+    """May be told by several threads."""
+
     def __init__(self, tell: Tell, total: int) -> None:
-        self._tell, self._total, self._done = tell, total, 0
+        self._tell, self._total, self._done, self._lock = tell, total, 0, Lock()
 
     def more(self, records: int) -> None:
-        self._done += records
-        if self._done % _TOLD_EVERY == 0:
-            self._tell(self._done, self._total)
+        with self._lock:
+            self._done += records
+            if self._done % _TOLD_EVERY == 0:
+                self._tell(self._done, self._total)
 
 
 class _Writer:
-    """Writes records to given partitions of an empty topic, each once and in order, with their times."""
+    """Writes records to given partitions of an empty topic, each once and in order, with their times.
+
+    Several threads may write, each to partitions of its own.
+    """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.counts = Counter[int]()
@@ -506,22 +525,23 @@ class _Writer:
         self._topic = topic
         self._partitions = partitions
         self._errors: list[KafkaError] = []
-        self._producer = Producer(producer_config(bootstrap, linger_ms=20, queue_buffering_max_kbytes=64 << 10))
+        config = producer_config(bootstrap, linger_ms=20, queue_buffering_max_kbytes=64 << 10)
+        # a report of each record would take longer than all else about it
+        self._producer = Producer(config | {"delivery.report.only.error": True, "on_delivery": self._told})
 
     def write(self, number: int, record: WholeRecord) -> None:
-        send: dict[str, Any] = {"timestamp": record.timestamp, "headers": record.headers, "on_delivery": self._told}
+        produce, headers = self._producer.produce, record.headers
+        more = {"timestamp": record.timestamp, "headers": headers} if headers else {"timestamp": record.timestamp}
         while True:
             try:
-                self._producer.produce(self._topic, record.value, record.key, number, **send)
+                produce(self._topic, record.value, record.key, number, **more)
                 break
             except BufferError:
                 self._producer.poll(_PAUSE_S)
-        self._producer.poll(0)
         self.counts[number] += 1
 
-    def _told(self, error: KafkaError | None, _: object) -> None:
-        if error is not None:
-            self._errors.append(error)
+    def _told(self, error: KafkaError, _: object) -> None:
+        self._errors.append(error)
 
     def flush(self) -> None:
         left = self._producer.flush(SETTLE_DEADLINE_S)
@@ -548,7 +568,7 @@ def _timed(client: Mapping[str, Any], span: Span) -> Iterator[tuple[int, int, Wh
         yield record.timestamp, span.place.number, record
 
 
-_partition_of = lru_cache(100_000)(partition_of)
+_partition_of = lru_cache(500_000)(partition_of)
 
 
 def _with_offset(row: bytes, offset: int) -> bytes:
