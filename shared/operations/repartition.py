@@ -15,12 +15,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from heapq import merge
 from operator import itemgetter
-from threading import Lock
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -58,7 +56,6 @@ from shared.topology.topics import PARTITIONS_MAX, Topic, Topology
 
 JOURNAL = Topic("repartition.journal.v1", "compact")
 _STAGED = ".staged"
-_AT_ONCE = 4  # partitions: each waits for brokers half of the time
 _WHILE_COPYING = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -412,16 +409,10 @@ class Repartition:
         self._topic(name, self._partitions, journal.settings[name] | _WHILE_COPYING)
         writer = _Writer(self._settings.bootstrap, name, self._partitions)
         client = client_config(self._settings.bootstrap)
-
-        def copy(span: Span) -> None:
-            for record in read_whole(client, span):
-                writer.write(span.place.number, record)
+        for number, (_, count) in journal.staged[name].items():
+            for record in read_whole(client, Span(Place(name + _STAGED, number), 0, count)) if count else ():
+                writer.write(number, record)
                 progress.more(1)
-
-        staged = journal.staged[name].items()
-        spans = [Span(Place(name + _STAGED, number), 0, count) for number, (_, count) in staged if count]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(copy, spans))
         writer.finish({number: count for number, (_, count) in journal.staged[name].items()})
         for setting in _WHILE_COPYING:
             try:
@@ -501,23 +492,17 @@ _Spans = Mapping[str, dict[int, tuple[int, int]]]
 
 
 class _Progress:
-    """May be told by several threads."""
-
     def __init__(self, tell: Tell, total: int) -> None:
-        self._tell, self._total, self._done, self._lock = tell, total, 0, Lock()
+        self._tell, self._total, self._done = tell, total, 0
 
     def more(self, records: int) -> None:
-        with self._lock:
-            self._done += records
-            if self._done % _TOLD_EVERY == 0:
-                self._tell(self._done, self._total)
+        self._done += records
+        if self._done % _TOLD_EVERY == 0:
+            self._tell(self._done, self._total)
 
 
 class _Writer:
-    """Writes records to given partitions of an empty topic, each once and in order, with their times.
-
-    Several threads may write, each to partitions of its own.
-    """
+    """Writes records to given partitions of an empty topic, each once and in order, with their times."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.counts = Counter[int]()
