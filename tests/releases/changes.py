@@ -54,6 +54,11 @@ def count_visits(total: Total, event: EventEnvelope[Visited], _: str) -> Total:
     return Total(visits=total.visits + 1, minutes=total.minutes + event.data.minutes)
 
 
+def _decider(before: Service) -> Decider[Any, Any, Any]:
+    assert before.decider is not None
+    return before.decider
+
+
 def a_view(before: Service) -> Service:
     """A table and a source are new."""
     view: Projection[Any, Any] = Projection(TOTALS, count_visits, Total(), (Visited,), Total)
@@ -84,8 +89,7 @@ def _rewritten(
 
     now: what it is made of, of the fields of the former. then: the other way round. read: what was written before.
     """
-    decider = before.decider
-    assert decider is not None
+    decider = _decider(before)
 
     def decide(command: Any, account: Any) -> list[Any]:
         events = decider.decide(command, account)
@@ -168,8 +172,7 @@ class ChargeFor(Charge):
 
 def a_command_version(before: Service) -> Service:
     """A command is taken in version 2. Callers that don't know of it go on as before."""
-    decider = before.decider
-    assert decider is not None
+    decider = _decider(before)
     changed: Decider[Any, Any, Any] = replace(
         decider,
         commands=tuple(ChargeFor if each is Charge else each for each in decider.commands),
@@ -196,8 +199,7 @@ def greet(event: EventEnvelope[Signed]) -> list[Send]:
 
 def a_command_an_event_and_a_phase(before: Service) -> Service:
     """Accounts are greeted, as a new policy wants it."""
-    decider = before.decider
-    assert decider is not None
+    decider = _decider(before)
 
     def decide(command: Any, account: Any) -> list[Any]:
         return [AccountGreeted()] if isinstance(command, Greet) else [*decider.decide(command, account)]
@@ -219,8 +221,7 @@ def a_command_an_event_and_a_phase(before: Service) -> Service:
 
 def other_code(before: Service) -> Service:
     """Nothing that is declared changes."""
-    decider = before.decider
-    assert decider is not None
+    decider = _decider(before)
     return replace(before, decider=replace(decider, decide=lambda *given: [*decider.decide(*given)]))
 
 
@@ -248,8 +249,7 @@ class OpenFor(Open):
 
 def a_field(before: Service) -> Service:
     """An event and a state have got a field."""
-    decider = before.decider
-    assert decider is not None
+    decider = _decider(before)
 
     def decide(command: AccountCommand, account: Account) -> list[Any]:
         return [
@@ -284,36 +284,17 @@ def all_at_once(before: Service) -> Service:
 
 
 Change = Callable[[Service], Service]
-CHANGES: dict[str, Change] = {
-    each.__name__: each
-    for each in (
-        a_view,
-        a_policy,
-        a_view_and_a_policy,
-        a_version,
-        a_renamed_field,
-        a_removed_field,
-        a_field,
-        a_command_version,
-        a_command_an_event_and_a_phase,
-        other_code,
-        an_index,
-        no_history,
-        a_longer_memory,
-        all_at_once,
-    )
-}
 
 
-def command(change: Change) -> list[str]:
-    """The command that runs a worker of accounts with this change."""
-    python, _, _, *options = faust_command(TOPOLOGY.service, "tests")
-    return [python, "-m", "tests.releases.changes", change.__name__, *options]
+def command(change: Change | None) -> list[str]:
+    """The command that runs a worker of accounts with this change, or of the present release."""
+    present = faust_command(TOPOLOGY.service, "tests")
+    python, _, _, *options = present
+    return [python, "-m", "tests.releases.changes", change.__name__, *options] if change else present
 
 
 if __name__ == "__main__":
-    service.SERVICE = changed = CHANGES[sys.argv.pop(1)](service.SERVICE)
-    assert changed.decider is not None
+    service.SERVICE = changed = globals()[sys.argv.pop(1)](service.SERVICE)
     # for the routes, which are made of them
     domain.DECIDER, declared.ACCOUNTS = changed.decider, changed.topology.tables[0]
     commands.Charge = next(each for each in changed.decider.commands if each.TYPE == Charge.TYPE)  # type: ignore[misc]

@@ -12,7 +12,7 @@ from shared.dev.stack import Stack
 from shared.operations.provision import provision
 from shared.topology import Topology
 from tests.accounts.service import SERVICE
-from tests.conftest import accounts_command, accounts_stack
+from tests.conftest import accounts_stack
 from tests.faults.run import new_seed
 from tests.releases import changes
 
@@ -26,21 +26,23 @@ def seed() -> int:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with _two(tmp_path_factory.mktemp("releases"), accounts_command()) as stack:
+    with _two(tmp_path_factory.mktemp("releases"), None) as stack:
         yield stack
 
 
 @pytest.fixture
 def anew(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
     """Two workers of an own stack, of which nothing has been written yet. Its parameter: another release, or None."""
-    with _two(tmp_path, changes.command(request.param) if request.param else accounts_command()) as stack:
+    with _two(tmp_path, request.param) as stack:
         yield stack
 
 
 @contextmanager
-def _two(folder: Path, command: list[str]) -> Iterator[Stack]:
+def _two(folder: Path, release: changes.Change | None) -> Iterator[Stack]:
     others = [Topology(topic.name.split(".")[0], (topic,)) for topic in (changes.VISITS, changes.SIGNED)]
-    with accounts_stack(folder, workers=2, command=lambda _: command, session_timeout_s=SESSION_S) as stack:
+    with accounts_stack(
+        folder, workers=2, command=lambda _: changes.command(release), session_timeout_s=SESSION_S
+    ) as stack:
         provision([changes.a_view(SERVICE).topology, *others], stack.settings)
         yield stack
 
@@ -48,7 +50,7 @@ def _two(folder: Path, command: list[str]) -> Iterator[Stack]:
 @pytest.fixture
 def released(two: Stack) -> Stack:
     """Two workers of the present release."""
-    present = accounts_command()
+    present = changes.command(None)
     for worker in two.workers:
         if worker.command != present or not worker.running:
             worker.stop()

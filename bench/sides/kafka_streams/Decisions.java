@@ -14,17 +14,13 @@ import org.apache.kafka.streams.state.Stores;
 /** A command once: its event, its key's row and its outcome, in one transaction. */
 class Decisions implements Processor<String, Decisions.Command, String, Decisions.Event> {
     @JsonIgnoreProperties(ignoreUnknown = true)
-    record Command(String command_id, String aggregate_id, String issued_at, String correlation_id, Sold data) {}
-
-    record Sold(long amount_cents) {}
+    record Command(String command_id, String aggregate_id, String issued_at, String correlation_id, Sales.Sold data) {}
 
     record Event(
         String event_id, String type, int schema_version, String aggregate_id, long sequence, String occurred_at,
-        String correlation_id, String causation_id, Sold data) {}
+        String correlation_id, String causation_id, Sales.Sold data) {}
 
-    record Sum(long count, long sum_cents) {}
-
-    record Row(long sequence, Sum state, long offset) {}
+    record Row(long sequence, Sales.Sum state, long offset) {}
 
     record Outcome(long sequence, long at, long offset) {}
 
@@ -59,15 +55,14 @@ class Decisions implements Processor<String, Decisions.Command, String, Decision
             return;
         }
         Row row = sales.get(record.key());
-        Sum sum = row == null ? new Sum(0, 0) : row.state();
+        Sales.Sum sum = row == null ? new Sales.Sum(0, 0) : row.state();
         long sequence = row == null ? 1 : row.sequence() + 1;
         long offset = context.recordMetadata().orElseThrow().offset();
         String id = UUID.nameUUIDFromBytes((known + sequence).getBytes(StandardCharsets.UTF_8)).toString();
         context.forward(record.withValue(new Event(
             id, "bench.sold", 1, command.aggregate_id(), sequence, command.issued_at(),
             command.correlation_id(), command.command_id(), command.data())));
-        Sum next = new Sum(sum.count() + 1, sum.sum_cents() + command.data().amount_cents());
-        sales.put(record.key(), new Row(sequence, next, offset));
+        sales.put(record.key(), new Row(sequence, sum.plus(command.data()), offset));
         outcomes.put(known, new Outcome(sequence, record.timestamp(), offset));
     }
 }

@@ -26,8 +26,8 @@ public class Sales {
     record Sold(long amount_cents) {}
 
     record Sum(long count, long sum_cents) {
-        Sum plus(Event event) {
-            return new Sum(count + 1, sum_cents + event.data().amount_cents());
+        Sum plus(Sold sold) {
+            return new Sum(count + 1, sum_cents + sold.amount_cents());
         }
     }
 
@@ -62,7 +62,7 @@ public class Sales {
             .groupByKey()
             .aggregate(
                 () -> new Sum(0, 0),
-                (customer, event, sum) -> sum.plus(event),
+                (customer, event, sum) -> sum.plus(event.data()),
                 Materialized.<String, Sum>as(Stores.persistentKeyValueStore("sales"))
                     .withKeySerde(Serdes.String())
                     .withValueSerde(json(Sum.class)));
