@@ -14,7 +14,6 @@ from typing import Any, cast
 import faust
 from faust.app import BootStrategy
 from faust.auth import Credentials, OAuthCredentials, SASLCredentials
-from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from mode import Service
 
 from shared.domain.row import Codec
@@ -37,7 +36,7 @@ from shared.group.store import HiddenStore
 from shared.kafka.access import ANSWER_S
 from shared.kafka.offsets import Offsets
 from shared.kafka.reader import Reader
-from shared.kafka.tokens import ClientTokens
+from shared.kafka.tokens import ClientTokens, aiokafka_config
 from shared.kafka.transactions import TransactionalProducer, producer_id
 from shared.operations.provision import require_topics
 from shared.runtime.logs import logging_config
@@ -212,19 +211,13 @@ class WorkerApp(faust.App):
 
     def new_consumer(self, fetch_bytes: int = 2**20, **other: Any) -> LogReader:
         """other: options of aiokafka, in the place of the usual ones."""
-        usual: dict[str, Any] = {
-            "isolation_level": "read_committed",
-            "request_timeout_ms": int(ANSWER_S * 1000),
-            "metadata_max_age_ms": int(ANSWER_S * 1000),  # else it would return to the broker that did not answer
-        }
+        usual = aiokafka_config(self.settings.bootstrap, self.settings.principal)
         return LogReader(
-            bootstrap_servers=self.settings.bootstrap,
             group_id=None,
-            **credentials_to_aiokafka_auth(self.conf.broker_credentials),
             enable_auto_commit=False,
             auto_offset_reset="none",
             max_partition_fetch_bytes=fetch_bytes,
-            **{**usual, **other},
+            **{"isolation_level": "read_committed", **usual, **other},
         )
 
     def _new_transport(self) -> EngineTransport:

@@ -1,6 +1,9 @@
-"""Tokens with which aiokafka signs in to the brokers; librdkafka and Java get theirs by themselves."""
+"""How aiokafka's clients connect, and the tokens they sign in with; librdkafka and Java get theirs by themselves."""
 
 from __future__ import annotations
+
+import ssl
+from typing import Any
 
 import aiohttp
 from aiokafka.abc import AbstractTokenProvider
@@ -10,6 +13,26 @@ from shared.kafka.access import ANSWER_S
 from shared.runtime.settings import Principal
 
 _TIMEOUT = aiohttp.ClientTimeout(total=ANSWER_S)
+
+
+def aiokafka_config(bootstrap: str, principal: Principal | None) -> dict[str, Any]:
+    """The settings that every aiokafka client outside of a group starts from."""
+    answer_ms = int(ANSWER_S * 1000)
+    config = {
+        "bootstrap_servers": bootstrap,
+        "request_timeout_ms": answer_ms,
+        "metadata_max_age_ms": answer_ms,  # else it would return to the broker that did not answer
+    }
+    if principal is None:
+        return config
+    config |= {
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": principal.mechanism,
+        "ssl_context": ssl.create_default_context(cafile=principal.ca),
+    }
+    if principal.token_url is not None:
+        return config | {"sasl_oauth_token_provider": ClientTokens(principal, principal.token_url)}
+    return config | {"sasl_plain_username": principal.user, "sasl_plain_password": principal.password}
 
 
 class ClientTokens(AbstractTokenProvider):  # type: ignore[misc]

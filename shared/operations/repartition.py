@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from heapq import merge
+from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, BrokersUnavailable,
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import MAX_RECORD_BYTES, producer_config
 from shared.kafka.spans import Span, WholeRecord, read_all, read_whole, unread
+from shared.kafka.tokens import aiokafka_config
+from shared.kafka.verbatim import copy_batches
 from shared.operations.provision import (
     TIMESTAMPS,
     TopicSpec,
@@ -64,6 +67,7 @@ _WHILE_COPYING = {
 }
 _OF_JOURNAL = {"cleanup.policy": "compact", "max.message.bytes": str(MAX_RECORD_BYTES)}
 _TOLD_EVERY = 2_000
+_TOGETHER = 50_000
 _PAUSE_S = 0.1
 
 Tell = Callable[[int, int], object]
@@ -100,6 +104,14 @@ class Journal(Struct):
     staged: dict[str, dict[int, tuple[int, int]]] = {}
     replaced: list[str] = []
     replacing: bool = False
+
+    def left(self) -> int:
+        """How many records are still to be read, for either copy."""
+        to_stage = [spans for name, spans in self.spans.items() if name not in self.staged]
+        to_replace = [counts for name, counts in self.staged.items() if name not in self.replaced]
+        return 2 * sum(end - start for spans in to_stage for start, end in spans.values()) + sum(
+            count for counts in to_replace for _, count in counts.values()
+        )
 
     def is_of(self, other: Journal) -> bool:
         """Whether what has been copied is what would be copied now."""
@@ -190,12 +202,11 @@ class Repartition:
 
     def _carry_out(self, journal: Journal, tell: Tell) -> None:
         self._save(journal)
-        total = 2 * sum(end - start for spans in journal.spans.values() for start, end in spans.values())
-        written = [journal.staged[name] for name in (*journal.staged, *journal.replaced)]
-        progress = _Progress(tell, total - sum(count for each in written for _, count in each.values()))
+        progress = _Progress(tell, journal.left())
         for name in self._copied(journal):
             if name not in journal.staged:
                 self._stage(name, journal, progress)
+                progress.left(journal.left())
         if not journal.replacing:
             self.refuse_members()
             if not journal.is_of(self._fresh()):
@@ -362,12 +373,13 @@ class Repartition:
         waits = {} if timers is None else journal.positions[timers.topology.group].get(name, {})
         handled = Counter[int]()
         for is_waiting in (False, True):
-            for number, record in self._merged(journal, name, None if timers is None else waits, is_waiting):
+            records = progress.counted(self._merged(journal, name, None if timers is None else waits, is_waiting))
+            for number, record in records if how.rows_of is None else _latest(records):
                 for to, each in self._placed(how, journal, number, record):
                     writer.write(to, each)
-                progress.more(1)
             handled = handled if is_waiting else Counter(writer.counts)
-        writer.finish()
+        writer.flush()
+        self._refuse_others(copy, writer.counts)
         journal.staged[name] = {each: (handled[each], writer.counts[each]) for each in range(self._partitions)}
         self._save(journal)
 
@@ -407,13 +419,10 @@ class Repartition:
                     f"behind {ends}, and do what wrote it again after this is done: delete {name}, then do this again"
                 )
         self._topic(name, self._partitions, journal.settings[name] | _WHILE_COPYING)
-        writer = _Writer(self._settings.bootstrap, name, self._partitions)
-        client = client_config(self._settings.bootstrap)
-        for number, (_, count) in journal.staged[name].items():
-            for record in read_whole(client, Span(Place(name + _STAGED, number), 0, count)) if count else ():
-                writer.write(number, record)
-                progress.more(1)
-        writer.finish({number: count for number, (_, count) in journal.staged[name].items()})
+        client = aiokafka_config(self._settings.bootstrap, self._settings.principal)
+        ends = {number: count for number, (_, count) in journal.staged[name].items()}
+        copy_batches(client, name + _STAGED, name, ends, progress.more)
+        self._refuse_others(name, ends)
         for setting in _WHILE_COPYING:
             try:
                 set_config(self._admin, name, setting, journal.settings[name][setting])
@@ -470,6 +479,16 @@ class Repartition:
             raise explained(self._settings.bootstrap, failure) from failure
         self._await(lambda: not self._brokers.has(name), f"{name} was deleted, and is still there")
 
+    def _refuse_others(self, name: str, written: Mapping[int, int]) -> None:
+        """Raises RepartitionBroken unless the topic has as many records as were written, by partition."""
+        places = [Place(name, number) for number in range(self._partitions)]
+        for place, found in self._brokers.bounds(places).items():
+            if (found.start, found.end) != (0, written[place.number]):
+                raise RepartitionBroken(
+                    f"{place} has offsets {found.start} to {found.end} of {written[place.number]}: somebody else has "
+                    "written there; fix: stop whoever does, then do this again"
+                )
+
     def _await(self, is_so: Callable[[], bool], else_: str) -> None:
         deadline = time.monotonic() + SETTLE_DEADLINE_S
         while not is_so():
@@ -489,15 +508,25 @@ class Repartition:
 
 
 _Spans = Mapping[str, dict[int, tuple[int, int]]]
+_Found = tuple[int, WholeRecord]
 
 
 class _Progress:
     def __init__(self, tell: Tell, total: int) -> None:
-        self._tell, self._total, self._done = tell, total, 0
+        self._tell, self._total, self._done, self._told = tell, total, 0, 0
+
+    def left(self, records: int) -> None:
+        self._total = self._done + records
+
+    def counted(self, records: Iterable[_Found]) -> Iterator[_Found]:
+        for each in records:
+            yield each
+            self.more(1)
 
     def more(self, records: int) -> None:
         self._done += records
-        if self._done % _TOLD_EVERY == 0:
+        if self._done >= self._told + _TOLD_EVERY:
+            self._told = self._done
             self._tell(self._done, self._total)
 
 
@@ -510,7 +539,7 @@ class _Writer:
         self._topic = topic
         self._partitions = partitions
         self._errors: list[KafkaError] = []
-        config = producer_config(bootstrap, linger_ms=20, queue_buffering_max_kbytes=64 << 10)
+        config = producer_config(bootstrap, linger_ms=500, queue_buffering_max_kbytes=64 << 10)
         # a report of each record would take longer than all else about it
         self._producer = Producer(config | {"delivery.report.only.error": True, "on_delivery": self._told})
 
@@ -535,22 +564,16 @@ class _Writer:
         if left:
             raise BrokersUnavailable(f"{self._bootstrap}: {left} records of {self._topic} are not acknowledged")
 
-    def finish(self, expected: Mapping[int, int] | None = None) -> None:
-        """Raises RepartitionBroken unless the topic has what was written, and as much as is expected."""
-        self.flush()
-        places = [Place(self._topic, number) for number in range(self._partitions)]
-        for place, found in Brokers(self._bootstrap).bounds(places).items():
-            written = self.counts[place.number]
-            if (found.start, found.end) != (0, written) or written != (expected or self.counts)[place.number]:
-                raise RepartitionBroken(
-                    f"{place} has offsets {found.start} to {found.end} of {written}: somebody else has written there; "
-                    f"fix: stop whoever does, then do this again"
-                )
-
 
 def _timed(client: Mapping[str, Any], span: Span) -> Iterator[tuple[int, int, WholeRecord]]:
     for record in read_whole(client, span):
         yield record.timestamp, span.place.number, record
+
+
+def _latest(records: Iterator[_Found]) -> Iterator[_Found]:
+    """Of each key the last one of so many records, as those before it are a table's past."""
+    while some := {record.key: (number, record) for number, record in islice(records, _TOGETHER)}:
+        yield from some.values()
 
 
 _partition_of = lru_cache(500_000)(partition_of)

@@ -138,6 +138,7 @@ def test_a_killed_repartition_goes_on_and_services_as_if_nothing_had_been(
         records = [*read_all(brokers, topic)]
         assert all(number == partition_of(key or b"", NEW) for number, key, _ in records)
         assert len({number for number, _, _ in records}) == NEW
+    assert {key.decode() for _, key, row in records if key and row} == {*CARTS} - {*CHECKED_OUT}, "only what is left"
     left = AdminClient({"bootstrap.servers": stack.bootstrap}).list_topics(timeout=10).topics
     assert not [topic for topic in left if topic.endswith(".staged") or "journal" in topic]
 
