@@ -13,19 +13,28 @@ from shared.topology.declaration import Service
 from shared.topology.replay import refill_of
 
 
-def repartition(services: Sequence[Service], settings: Settings, partitions: int, dry_run: bool) -> None:
-    """Gives all topics of the services more partitions. Raises RepartitionRefused, GroupIsLive …"""
+def repartition(
+    services: Sequence[Service], settings: Settings, partitions: int, dry_run: bool, ahead: bool = False
+) -> None:
+    """Gives all topics of the services more partitions. ahead: only copies what there is. Raises RepartitionRefused,
+    GroupIsLive …"""
     readers = [(each, wired(each.topology, processors_of(each))) for each in services]
     work = Repartition(readers, settings, partitions)
-    live = work.live()
+    live = {} if ahead else work.live()
     if live and not dry_run:
         work.refuse_members()
-    journal = work.plan()
+    journal = work.plan(ahead=ahead)
     for group, names in live.items():
         print(f"group   {group}: {', '.join(names)}; stop them first")
     print("\n".join(_lines(work, journal)))
     if dry_run:
         print("dry run: nothing was changed")
+        return
+    if ahead:
+        with stage("", "repartition") as now:
+            copied = work.copy_ahead(partial(now.advance, what="records"))
+            now.done = f"{copied} topics are copied"
+        print("done: stop the workers of all services, and do this again without --ahead")
         return
     with stage("", "repartition") as now:
         work.carry_out(journal, partial(now.advance, what="records"))
@@ -40,7 +49,8 @@ def _lines(work: Repartition, journal: Journal) -> Iterator[str]:
         yield f"goes on {len(journal.staged)} topics are copied, {len(journal.replaced)} have their new partitions"
     for name, spans in journal.spans.items():
         offsets = sum(end - start for start, end in spans.values())
-        yield f"topic   {name}: {len(spans)} → {journal.partitions} partitions; {offsets:,} offsets are copied, twice"
+        left = "twice" if name not in journal.staged else f"{journal.left_of(name):,} of them are not yet"
+        yield f"topic   {name}: {len(spans)} → {journal.partitions} partitions; {offsets:,} offsets are copied, {left}"
     for each in work.members:
         replay, service = refill_of(each.readers), each.topology.service
         for table in replay.tables:

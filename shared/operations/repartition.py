@@ -4,7 +4,8 @@ All records of a key were in one partition, and move together, in their order; t
 the brokers' time. First each topic is copied to one beside it, which has the new number of partitions: until all are
 complete, nothing else is changed. Then each topic is deleted, made again, and filled from its copy, offset by offset.
 At last each group gets its positions, in one transaction with the notes of who passes over what it has handled. A
-journal on the brokers says how far all of this is, so whoever was killed does the same again.
+journal on the brokers says how far all of this is, so whoever was killed does the same again. Most of the first copies
+can be made ahead, while workers run: then only what is behind them is copied while they don't.
 
 Rows of aggregates and outcomes of commands are carried over, as nothing may be decided again; views and histories,
 which count all offsets, are computed again by the workers.
@@ -33,6 +34,7 @@ from shared.kafka.access import ANSWER_S, client_config
 from shared.kafka.alone import alone
 from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, BrokersUnavailable, GroupIsLive, Positions, explained
 from shared.kafka.murmur2 import partition_of
+from shared.kafka.offsets import Offsets
 from shared.kafka.producer import MAX_RECORD_BYTES, producer_config
 from shared.kafka.spans import Span, WholeRecord, read_all, read_whole, unread
 from shared.kafka.tokens import aiokafka_config
@@ -92,8 +94,9 @@ class Journal(Struct):
     """What is to be done, and how much is.
 
     former: the number of partitions before. positions: of each group. spans: the offsets of each topic that count, by
-    former partition. settings: what each topic has of its own. staged: of each complete copy, by partition, how many of
-    its records the service itself has handled, and how many there are. replacing: whether a topic may be gone.
+    former partition. settings: what each topic has of its own. ids: of the topics as they were. staged: of each copy,
+    by partition, how many of its records the service itself has handled, and how many there are. reached: of each copy,
+    by former partition, the offset up to which it has all. replacing: whether a topic may be gone.
     """
 
     partitions: int
@@ -101,21 +104,48 @@ class Journal(Struct):
     positions: dict[str, dict[str, Positions]]
     spans: dict[str, dict[int, tuple[int, int]]]
     settings: dict[str, dict[str, str]]
+    ids: dict[str, str]
     staged: dict[str, dict[int, tuple[int, int]]] = {}
+    reached: dict[str, Positions] = {}
     replaced: list[str] = []
     replacing: bool = False
 
     def left(self) -> int:
         """How many records are still to be read, for either copy."""
-        to_stage = [spans for name, spans in self.spans.items() if name not in self.staged]
-        to_replace = [counts for name, counts in self.staged.items() if name not in self.replaced]
-        return 2 * sum(end - start for spans in to_stage for start, end in spans.values()) + sum(
-            count for counts in to_replace for _, count in counts.values()
-        )
+        counts = [counts for name, counts in self.staged.items() if name not in self.replaced]
+        return 2 * sum(map(self.left_of, self.spans)) + sum(count for each in counts for _, count in each.values())
+
+    def left_of(self, name: str) -> int:
+        """How many records of the topic are not copied beside it yet."""
+        return sum(self.ends(name).values()) - sum(self.begins(name).values())
+
+    def begins(self, name: str) -> Positions:
+        """From where on it is still to be copied beside itself."""
+        reached = self.reached.get(name, {})
+        return {number: reached.get(number, start) for number, (start, _) in self.spans[name].items()}
+
+    def ends(self, name: str) -> Positions:
+        return {number: end for number, (_, end) in self.spans[name].items()}
+
+    def is_staged(self, name: str) -> bool:
+        return name in self.staged and self.begins(name) == self.ends(name)
 
     def is_of(self, other: Journal) -> bool:
         """Whether what has been copied is what would be copied now."""
-        return (self.positions, self.spans, self.settings) == (other.positions, other.spans, other.settings)
+        return self._found == other._found
+
+    @property
+    def _found(self) -> tuple[object, ...]:
+        return self.positions, self.spans, self.settings, self.ids
+
+    def begins_as(self, other: Journal, name: str) -> bool:
+        """Whether the topic begins with what `other` has copied of it."""
+        as_before = [
+            (each.ids[name], each.settings[name], {number: start for number, (start, _) in each.spans[name].items()})
+            for each in (self, other)
+            if name in each.spans
+        ]
+        return name in other.staged and as_before[0] == as_before[1]
 
 
 class Carried(NamedTuple):
@@ -177,8 +207,8 @@ class Repartition:
         self._carried = {name: how for each in self.members for name, how in each.carried()}
         self._specs = declared_topics([each.topology for each in self.members], settings)
 
-    def plan(self) -> Journal:
-        """What is to be done as things are now, or what is left of it; changes nothing.
+    def plan(self, *, ahead: bool = False) -> Journal:
+        """What is to be done as things are now, or what is left of it; changes nothing. ahead: while workers run.
 
         Raises RepartitionRefused or HistoryIsCut.
         """
@@ -188,8 +218,27 @@ class Repartition:
             raise RepartitionRefused(f"one to {begun.partitions} partitions was begun; fix: {fix}")
         if begun is not None and begun.replacing:
             return begun
-        fresh = self._fresh()
-        return begun if begun is not None and begun.is_of(fresh) else fresh
+        fresh = self._fresh(ahead=ahead)
+        if begun is None or begun.is_of(fresh):
+            return begun or fresh
+        for name in fresh.spans:
+            if self._may_go_on(name) and fresh.begins_as(begun, name):
+                fresh.staged[name], fresh.reached[name] = begun.staged[name], begun.reached[name]
+        return fresh
+
+    def copy_ahead(self, tell: Tell) -> int:
+        """Make copies of what there is, while workers run, and say of how many topics. Raises as `carry_out` does."""
+        self._topic(JOURNAL.name, 1, _OF_JOURNAL, keep=True)
+        with alone(self._settings.bootstrap, "repartition", JOURNAL.name) as self._check_alone:
+            journal = self.plan(ahead=True)
+            if journal.replacing:
+                raise RepartitionRefused("topics are being made again; fix: do this again without --ahead")
+            self._save(journal)
+            names = [name for name in self._copied(journal) if self._may_go_on(name)]
+            progress = _Progress(tell, sum(map(journal.left_of, names)))
+            for name in names:
+                self._stage(name, journal, progress)
+            return len(names)
 
     def carry_out(self, journal: Journal, tell: Tell) -> None:
         """Raises GroupIsLive, NotAlone, RepartitionRefused or RepartitionBroken; then the same can be done again."""
@@ -204,7 +253,7 @@ class Repartition:
         self._save(journal)
         progress = _Progress(tell, journal.left())
         for name in self._copied(journal):
-            if name not in journal.staged:
+            if not journal.is_staged(name):
                 self._stage(name, journal, progress)
                 progress.left(journal.left())
         if not journal.replacing:
@@ -232,6 +281,11 @@ class Repartition:
 
     # What is found.
 
+    def _may_go_on(self, name: str) -> bool:
+        """Whether its copy can be added to: nothing that was passed on may come behind what waits for a timer, and no
+        deletion behind rows, as it may be older than they are."""
+        return self._carried[name].ended is None and not any(name in each.timers for each in self.members)
+
     def _copied(self, journal: Journal) -> list[str]:
         return [name for name in self._carried if name in journal.spans]
 
@@ -241,7 +295,7 @@ class Repartition:
         found = [value for _, _, value in read_all(self._brokers, JOURNAL.name)]
         return json.decode(found[-1] or b"", type=Journal) if found else None
 
-    def _fresh(self) -> Journal:
+    def _fresh(self, *, ahead: bool = False) -> Journal:
         found = found_topics(self._specs, self._settings.bootstrap)
         former = self._refuse_number(found)
         as_now = {name: replace(spec, partitions=former) for name, spec in self._specs.items() if name in found}
@@ -253,8 +307,9 @@ class Repartition:
             self._refuse_strangers(each)
             self._refuse_versions(each)
             positions[each.topology.group] = self._brokers.positions(each.topology.group)
-            self._refuse_behind(each, positions[each.topology.group], spans)
-            self._refuse_parked(each)
+            if not ahead:
+                self._refuse_behind(each, positions[each.topology.group], spans)
+                self._refuse_parked(each)
             self._leave_out_skipped(each, spans)
         settings = own_settings(found, self._settings.bootstrap)
         return Journal(
@@ -263,6 +318,7 @@ class Repartition:
             positions,
             {name: spans[name] for name in self._carried if name in spans},
             {name: settings[name] | dict(self._specs[name].config) for name in found},
+            Offsets(self._settings.bootstrap).topic_ids(found),
         )
 
     def _span(self, name: str) -> dict[int, tuple[int, int]]:
@@ -363,8 +419,13 @@ class Repartition:
     def _stage(self, name: str, journal: Journal, progress: _Progress) -> None:
         """Copy a topic beside itself, first what its timer has passed on, then what waits."""
         how, copy = self._carried[name], name + _STAGED
-        self._topic(copy, self._partitions, journal.settings[name] | _WHILE_COPYING)
         writer = _Writer(self._settings.bootstrap, copy, self._partitions)
+        staged = {number: count for number, (_, count) in journal.staged.get(name, {}).items()}
+        if staged and self._brokers.has(copy) and not self._others(copy, staged):
+            writer.counts.update(staged)
+        else:
+            journal.reached.pop(name, None)
+            self._topic(copy, self._partitions, journal.settings[name] | _WHILE_COPYING)
         if how.ended is not None:  # deletions come first: of a key that has begun again, there is a row behind
             for _, told in self._merged(journal, how.ended):
                 if told.key is not None and (id_ := id_of_ended(told.key)) is not None:
@@ -381,6 +442,7 @@ class Repartition:
         writer.flush()
         self._refuse_others(copy, writer.counts)
         journal.staged[name] = {each: (handled[each], writer.counts[each]) for each in range(self._partitions)}
+        journal.reached[name] = journal.ends(name)
         self._save(journal)
 
     def _merged(
@@ -389,7 +451,8 @@ class Repartition:
         """Its records with their former partition, by time, each partition in order. waits: from where on they wait;
         None if nothing does."""
         spans = []
-        for number, (start, end) in journal.spans[name].items():
+        for number, (_, end) in journal.spans[name].items():
+            start = journal.begins(name)[number]
             begin = end if waits is None else min(max(waits.get(number, 0), start), end)
             spans.append(Span(Place(name, number), *((begin, end) if is_waiting else (start, begin))))
         spans = spans[:1] if self._carried[name].everywhere else spans
@@ -411,13 +474,12 @@ class Repartition:
             yield to, record
 
     def _replace(self, name: str, journal: Journal, progress: _Progress) -> None:
-        if self._brokers.has(name) and self._brokers.partitions(name) == journal.former:
-            ends = {number: end for number, (_, end) in journal.spans[name].items()}
-            if self._brokers.settled_ends(name) != ends:
-                raise RepartitionBroken(
-                    f"{name} was written after it was copied, and would lose that; fix: `export` it, see what is there "
-                    f"behind {ends}, and do what wrote it again after this is done: delete {name}, then do this again"
-                )
+        is_former = self._brokers.has(name) and self._brokers.partitions(name) == journal.former
+        if is_former and self._brokers.settled_ends(name) != (ends := journal.ends(name)):
+            raise RepartitionBroken(
+                f"{name} was written after it was copied, and would lose that; fix: `export` it, see what is there "
+                f"behind {ends}, and do what wrote it again after this is done: delete {name}, then do this again"
+            )
         self._topic(name, self._partitions, journal.settings[name] | _WHILE_COPYING)
         client = aiokafka_config(self._settings.bootstrap, self._settings.principal)
         ends = {number: count for number, (_, count) in journal.staged[name].items()}
@@ -481,13 +543,16 @@ class Repartition:
 
     def _refuse_others(self, name: str, written: Mapping[int, int]) -> None:
         """Raises RepartitionBroken unless the topic has as many records as were written, by partition."""
+        if others := self._others(name, written):
+            fix = "stop whoever does, then do this again"
+            raise RepartitionBroken(f"{others}: somebody else has written there; fix: {fix}")
+
+    def _others(self, name: str, written: Mapping[int, int]) -> str | None:
         places = [Place(name, number) for number in range(self._partitions)]
         for place, found in self._brokers.bounds(places).items():
             if (found.start, found.end) != (0, written[place.number]):
-                raise RepartitionBroken(
-                    f"{place} has offsets {found.start} to {found.end} of {written[place.number]}: somebody else has "
-                    "written there; fix: stop whoever does, then do this again"
-                )
+                return f"{place} has offsets {found.start} to {found.end} of {written[place.number]}"
+        return None
 
     def _await(self, is_so: Callable[[], bool], else_: str) -> None:
         deadline = time.monotonic() + SETTLE_DEADLINE_S

@@ -113,7 +113,9 @@ def test_a_killed_repartition_goes_on_and_services_as_if_nothing_had_been(
     checked_out = Counter((cart, "checked out") for cart in CHECKED_OUT)
     shop.open(OLD, delay_s=3_600)
     with ThreadPoolExecutor(8) as pool:
-        assert {*pool.map(lambda cart: shop.add(cart, "book"), CARTS)} == {(201, 1)}
+        assert {*pool.map(lambda cart: shop.add(cart, "book"), CARTS[:100])} == {(201, 1)}
+        repartition(checkout(shop.name, OLD), stack.settings, NEW, dry_run=False, ahead=True)
+        assert {*pool.map(lambda cart: shop.add(cart, "book"), CARTS[100:])} == {(201, 1)}
         assert {*pool.map(shop.check_out, CHECKED_OUT)} == {(201, 2)}
     eventually(shop.told, lambda told: told == checked_out)
     eventually(shop.all_shown, lambda now: all(now[f"/carts/{cart}/events"][0] == 200 for cart in CARTS))

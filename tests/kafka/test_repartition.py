@@ -76,9 +76,9 @@ class Sightings:
         read = {topic.name: self.brokers.settled_ends(topic.name) for topic in (self.events, self.names)}
         self.brokers.commit(self.service.topology.group, read)
 
-    def to(self, partitions: int, *, dry_run: bool = False) -> None:
+    def to(self, partitions: int, *, dry_run: bool = False, ahead: bool = False) -> None:
         assert self._producer.flush(30) == 0
-        repartition([self.service], self.settings, partitions, dry_run)
+        repartition([self.service], self.settings, partitions, dry_run, ahead)
 
     def records(self, topic: Topic) -> list[list[WholeRecord]]:
         """By partition."""
@@ -198,6 +198,52 @@ def test_a_timer_that_waits_goes_on_waiting_behind_those_that_were_passed_on(sig
         rings, waits = records[: positions[number]], records[positions[number] :]
         assert [each.value for each in (*rings, *waits)] == [b"rung"] * len(rings) + [b"waits"] * len(waits)
         assert {each.key for each in rings} == {each.key for each in waits}
+
+
+def test_what_was_copied_ahead_is_copied_once_and_what_came_later_is_behind_it(
+    sightings: Sightings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events, birds = sightings.events, [f"bird-{number}".encode() for number in range(12)]
+
+    def write(value: bytes) -> None:
+        for bird in birds:
+            sightings.write(events, bird, value, partition_of(bird, OLD))
+
+    write(b"0")
+    sightings.to(NEW, ahead=True)  # although nobody has handled these
+    write(b"1")
+    sightings.to(NEW, ahead=True)
+    assert sightings.brokers.partitions(events.name) == OLD
+    write(b"2")
+    with pytest.raises(OnefoldError, match="still to handle"):
+        sightings.to(NEW)
+    sightings.stands()
+    capsys.readouterr()
+    sightings.to(NEW)
+    assert f"{events.name}: {OLD} → {NEW} partitions; 36 offsets are copied, 12 of them are not yet" in (
+        capsys.readouterr().out
+    )
+    assert _by_bird(sightings) == {bird: [b"0", b"1", b"2"] for bird in birds}
+
+
+def test_a_copy_made_ahead_that_somebody_else_has_written_to_is_made_again(sightings: Sightings) -> None:
+    sightings.write(sightings.events, b"wren", b"0", partition_of(b"wren", OLD))
+    sightings.to(NEW, ahead=True)
+    sightings.write(Topic(f"{sightings.events.name}.staged"), b"wren", b"not ours", partition_of(b"wren", NEW))
+    sightings.write(sightings.events, b"wren", b"1", partition_of(b"wren", OLD))
+    sightings.stands()
+    sightings.to(NEW)
+    assert _by_bird(sightings) == {b"wren": [b"0", b"1"]}
+
+
+def _by_bird(sightings: Sightings) -> dict[bytes, list[bytes | None]]:
+    """The values of each, in their order, all of which are where the bird belongs."""
+    found: dict[bytes, list[bytes | None]] = {}
+    for number, records in enumerate(sightings.records(sightings.events)):
+        for each in records:
+            assert partition_of(each.key or b"", NEW) == number
+            found.setdefault(each.key or b"", []).append(each.value)
+    return found
 
 
 def test_a_second_one_changes_nothing_while_the_first_is_under_way(
