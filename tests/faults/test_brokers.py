@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from shared.dev.stack import Stack
+from shared.operations.provision import set_config
 from shared.runtime.positions import Place
 from tests.accounts.topology import COMMANDS, EVENTS, TOPOLOGY
 from tests.faults.conftest import Cut
@@ -174,10 +175,7 @@ def _copies_demanded(stack: Stack, topic: str, copies: int) -> Iterator[None]:
 
 
 def _set_min_isr(stack: Stack, topic: str, copies: int) -> None:
-    entry = ConfigEntry("min.insync.replicas", str(copies), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": stack.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(30.0)
+    set_config(AdminClient({"bootstrap.servers": stack.bootstrap}), topic, "min.insync.replicas", str(copies))
 
 
 def _restored(log: Log, partitions: Iterable[int]) -> bool:

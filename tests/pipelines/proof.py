@@ -16,10 +16,6 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
 )
 
 from pipelines import consistency
@@ -36,7 +32,7 @@ from shared.domain.decider import fold
 from shared.domain.errors import DomainError
 from shared.kafka.brokers import Brokers
 from shared.kafka.producer import producer_config
-from shared.operations.provision import provision
+from shared.operations.provision import provision, set_config
 from shared.runtime.settings import Settings
 from tests.conftest import WORKER_SETTINGS
 from tests.pipelines.conftest import latest, read_records
@@ -177,13 +173,9 @@ class _Accounts:
         assert str(verdict).startswith(told)
 
     def set(self, topic: str, **config: str) -> None:
-        entries = [
-            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
-            for name, value in config.items()
-        ]
-        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.incremental_alter_configs([resource])[resource].result()
+        for name, value in config.items():
+            set_config(admin, topic, name.replace("_", "."), value)
 
 
 def _facts(rows: Mapping[bytes, bytes | None]) -> dict[str, Fact]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from shared.dev.stack import Stack
 from shared.dev.worker import Worker
@@ -24,7 +24,7 @@ from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
 from shared.kafka.spans import read_all
-from shared.operations.provision import TopologyMismatch, provision
+from shared.operations.provision import TopologyMismatch, provision, set_config
 from shared.testing.scenario import happened
 from shared.topology import Service, Topic, Topology
 from tests.accounts.service import SERVICE
@@ -100,10 +100,7 @@ def test_a_longer_memory(anew: Stack, seed: int) -> None:
     changelog = later.changelog(later.outcomes).name
     with pytest.raises(TopologyMismatch, match=f"--topic {changelog} --add-config retention.ms=345600000"):
         provision([later], anew.settings)
-    raised = ConfigEntry("retention.ms", "345600000", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, changelog, incremental_configs=[raised])
-    admin = AdminClient({"bootstrap.servers": anew.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result()
+    set_config(AdminClient({"bootstrap.servers": anew.bootstrap}), changelog, "retention.ms", "345600000")
     eventually(partial(_provisions, later, anew))  # brokers take a moment to know it
     with Scenario(anew, seed) as scenario:
         _roll_with_a_kill(scenario, changes.a_longer_memory)

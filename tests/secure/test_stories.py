@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient
 
 from shared.engine.batch import Batch
 from shared.kafka.access import signed_in
 from shared.kafka.reader import ReadRecord
 from shared.operations.acls import create_principals, rules_of
-from shared.operations.provision import provision
+from shared.operations.provision import provision, set_config
 from shared.runtime.settings import Settings
 from shared.stories.search import NoStory, find_story
 from shared.stories.story import Story
@@ -100,11 +100,9 @@ def history(secured: Secured, services: None) -> None:
     others wrote in the years since.
     """
     admin = AdminClient({"bootstrap.servers": secured.operators})
-    entry = ConfigEntry("message.timestamp.type", "CreateTime", incremental_operation=AlterConfigOpType.SET)
     topics = ("givers.commands.v1", "givers.events.v1", "takers.timers.v1", "takers.commands.v1")
     for topic in topics:
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-        admin.incremental_alter_configs([resource])[resource].result()
+        set_config(admin, topic, "message.timestamp.type", "CreateTime")
     about = {"correlation_id": "old", "causation_id": "o1"}
     story = [
         ("givers.commands.v1", 0, {"command_id": "o1", "type": "gift.reserve", "correlation_id": "old"}),
