@@ -26,7 +26,7 @@ from bench.report import Report, Result
 from bench.speed import Load
 from shared.dev.postgres import Postgres, programs
 from shared.dev.stages import StageFailed
-from shared.dev.worker import faust_command
+from shared.dev.worker import app_command
 
 IDS = [f"customer-{number}" for number in range(1_000)]
 WARM_UP_S = 1
@@ -91,15 +91,10 @@ def callers(lab: Lab, begin: Begin, load: Load) -> Report:
 
 def _steps(lab: Lab, begin: Begin) -> list[Result]:
     """Where the milliseconds of a POST go that comes alone: the median of each step."""
-    told, name = lab.root / "steps", "bench.sides.timed_accounts"
+    told = lab.root / "steps"
 
-    def command(service: str) -> list[str]:
-        given = faust_command(service, package="tests")
-        return [
-            "/usr/bin/env",
-            f"BENCH_STEPS={told}",
-            *(name if each == "tests.accounts.app" else each for each in given),
-        ]
+    def command(_: str) -> list[str]:
+        return ["/usr/bin/env", f"BENCH_STEPS={told}", *app_command("bench.sides.timed_accounts")]
 
     with begin("steps") as now, accounts(lab, 1, command) as [worker]:
         asyncio.run(_open(worker.url))

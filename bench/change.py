@@ -26,7 +26,7 @@ from bench.failover import BACK_WITHIN_S, SETTLED_S, Seen, answered_again, read_
 from bench.lab import Lab
 from bench.report import Figure, Report, Result
 from bench.speed import Load
-from shared.dev.worker import Worker, faust_command
+from shared.dev.worker import Worker, app_command
 from shared.operations.versions import Step, Versions, VersionsRefused
 
 WORKERS = 2  # of each version
@@ -186,8 +186,7 @@ def change(lab: Lab, begin: Begin, load: Load) -> Report:
 
 
 def next_command(_: str) -> list[str]:
-    usual = faust_command(NEXT.topology.service, "tests")
-    return ["bench.sides.next_accounts" if part == f"tests.{NEXT.topology.service}.app" else part for part in usual]
+    return app_command("bench.sides.next_accounts")
 
 
 def _do(plan: Callable[[], Iterable[Step]]) -> None:

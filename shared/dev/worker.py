@@ -46,7 +46,12 @@ Command = Callable[[str], Sequence[str]]
 
 def faust_command(service: str, package: str = "services") -> list[str]:
     """The command of one worker of `service`, a folder of `package`, with the settings of its environment."""
-    return [sys.executable, "-m", "faust", "-A", f"{package}.{service}.app", "worker", "--without-web", "-l", "info"]
+    return app_command(f"{package}.{service}.app")
+
+
+def app_command(module: str) -> list[str]:
+    """The command of one worker of the app in `module`."""
+    return [sys.executable, "-m", "faust", "-A", module, "worker", "--without-web", "-l", "info"]
 
 
 class Kept:

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from shared.dev.stack import Stack
-from shared.dev.worker import Worker, faust_command, free_port
+from shared.dev.worker import Worker, app_command, free_port
 from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
@@ -220,7 +220,7 @@ def test_a_service_without_workers_and_one_without_standbys_get_a_worker(stack: 
 def test_a_worker_without_any_use_is_stopped(stack: Stack, tmp_path: Path) -> None:
     settings, service = stack.settings.model_copy(update={"standbys": 0}), lone.TOPOLOGY.service
     provision([lone.TOPOLOGY, lone.VISITS], settings)
-    command = [lone.__name__ if part == "tests.lone.app" else part for part in faust_command("lone", "tests")]
+    command = app_command(lone.__name__)
     workers = [Worker(service, each, settings, tmp_path / f"{each}.log", lambda _: command) for each in ("1", "2")]
     for each in workers:
         each.start()

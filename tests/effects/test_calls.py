@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shared.dev.stack import Stack
-from shared.dev.worker import faust_command
+from shared.dev.worker import app_command
 from shared.http.client import AsyncClient, Client, path_of
 from shared.http.effects import EffectView
 from shared.runtime.checkout import CHECKOUT
@@ -32,9 +32,8 @@ AT_ONCE = 32  # requests
 PLAIN, ONCE = "plain", "once"
 
 
-def command(service: str) -> list[str]:
-    app = f"tests.patterns.{service}.app"
-    return ["tests.effects.hasty_errands" if part == app else part for part in faust_command(service, "tests.patterns")]
+def command(_: str) -> list[str]:
+    return app_command("tests.effects.hasty_errands")
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from shared.dev.repartition import repartition
 from shared.dev.stack import Stack
-from shared.dev.worker import Worker, faust_command
+from shared.dev.worker import Worker, app_command
 from shared.domain.errors import OnefoldError
 from shared.kafka.brokers import Brokers, GroupIsLive
 from shared.kafka.murmur2 import partition_of
@@ -47,8 +47,7 @@ class Shop:
         self._http = httpx.Client(timeout=20, trust_env=False)
 
     def open(self, partitions: int, delay_s: float) -> None:
-        command = [part.replace("engine.app", "engine.baskets_app") for part in faust_command("engine", "tests")]
-        env = ["env", f"BASKETS={self.name} {partitions} {delay_s}", *command]
+        env = ["env", f"BASKETS={self.name} {partitions} {delay_s}", *app_command("tests.engine.baskets_app")]
         self.worker = Worker(self.name, "1", self._stack.settings, self._log, lambda _: env)
         self.worker.start()
 

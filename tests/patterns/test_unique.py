@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from shared.dev.stack import Stack
-from shared.dev.worker import faust_command
+from shared.dev.worker import app_command
 from shared.http.client import Client, Refused, path_of
 from shared.http.history import PastEvent
 from tests.conftest import WORKER_SETTINGS
@@ -27,11 +27,8 @@ CLAIMANTS = ["s-1", "s-2", "s-3"]
 LOST = "lost"  # a claimant that claims first and is never seen again
 
 
-def command(service: str) -> list[str]:
-    app = f"tests.patterns.{service}.app"
-    return [
-        "tests.patterns.hasty_nicknames" if part == app else part for part in faust_command(service, "tests.patterns")
-    ]
+def command(_: str) -> list[str]:
+    return app_command("tests.patterns.hasty_nicknames")
 
 
 @pytest.fixture
