@@ -9,6 +9,9 @@ from uuid import uuid4
 
 import pytest
 
+from pipelines import consistency
+from pipelines.catalog import table_in
+from pipelines.session import spark_session
 from shared.dev.importing import fill, send_next
 from shared.dev.stack import Stack
 from shared.dev.stages import StageFailed
@@ -51,6 +54,8 @@ def home(stack: Stack, account: str, tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.long  # in short, one that is not as exported is refused
 def test_an_export_is_served_elsewhere_from_the_same_records_at_the_same_offsets(
     stack: Stack, account: str, home: Path, tmp_path: Path
@@ -70,6 +75,9 @@ def test_an_export_is_served_elsewhere_from_the_same_records_at_the_same_offsets
         assert after == before | {"holder": None}, "all but what is sealed, whose key stays behind"
         assert _story(laptop, account) == _story(stack, account)
         assert Client(worker.url).post(f"{account}/charges", {"amount_cents": 1}).json["sequence"] == 4
+        with spark_session("taken-home", cores=1) as spark:
+            verdict = consistency.check(spark, there, table_in("tests.accounts", TOPOLOGY.tables[0].name))
+            assert (verdict.differ, verdict.agree > 0) == (0, True), str(verdict)
 
 
 @pytest.mark.long  # in short, the whole of it is served again
