@@ -15,12 +15,12 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import MAXYEAR, MINYEAR, datetime
 from decimal import Decimal
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,10 +36,11 @@ from pyspark.sql.classic.column import Column
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DateType, DoubleType, FloatType, NullType, StringType, TimestampNTZType, TimestampType
 
-from pipelines import folds, sources
+from pipelines import sources
 from pipelines.archive import Archive
-from pipelines.arrow import as_batches, rows_of
+from pipelines.arrow import as_batches, by_partition, rows_of
 from pipelines.catalog import FoldedTable, answering_in, table_in
+from pipelines.consistency import Live, live_rows
 from pipelines.events import records_below
 from pipelines.files import PROBLEM, BadSource, Reading, Source, find
 from pipelines.folds import Folded, advance_of
@@ -58,7 +59,6 @@ from shared.kafka.murmur2 import partition_of
 _EVENTS = "partition int, key binary, sequence long, nth int, value binary, reason string"
 _REASONS = "key binary, sequence long, nth int, reason string"
 _RECORDS = "partition int, key binary, value binary"
-_COUNTS = "key binary, events long"
 _FEW_KEYS = 100_000
 _KEY, _ID, _SOURCE, _NTH, _WRONG = "__key", "__id", "__source", "nth", "__wrong"  # own columns
 _PLACE = "__place"  # of a value of `order`, with its number
@@ -515,21 +515,9 @@ class Backfill:
 
     def _rows(self) -> DataFrame:
         """The row of every key that has none, or whose events go beyond it: also what another run left, that died."""
-        rows = sources.latest(sources.whole(self._spark, self._brokers, self._table.changelog)).cache()
-        at = rows.select("key", F.get_json_object(F.col("row").cast("string"), "$.sequence").cast("long").alias("at"))
-        ends = self._ends()
-        each_task = self._history_below(ends).then(_counted, _COUNTS).frame
-        counts = each_task.groupBy("key").agg(F.sum("events").alias("events"))
-        behind = counts.join(at, "key", "left").where("at IS NULL OR at < events")
-        folded = folds.states(self._history_of(behind, ends), self._table).frame.join(
-            rows, ["partition", "key"], "left"
-        )
-        encode = partial(_encode_rows, self._table.package, self._table.table.name)
-        return (
-            folded.where("sequence > 0 AND problem IS NULL")
-            .select("partition", "key", "sequence", "state", "row")
-            .mapInArrow(encode, _RECORDS)
-        )
+        live = live_rows(self._brokers, self._table.changelog, None)
+        followed = partial(_followed, self._table.package, self._table.table.name, live)
+        return self._history_below(self._ends()).then(followed, _RECORDS).frame
 
 
 @contextmanager
@@ -776,14 +764,6 @@ def decoded(codec: Any, fields: Mapping[str, Any]) -> Any:
     return envelope
 
 
-def _counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """_COUNTS: how many records there are of each key, which is the sequence of the last, as no number is left out."""
-    counts = Counter[bytes]()
-    for batch in batches:
-        counts.update(batch.column("key").to_pylist())
-    return as_batches(counts.items(), _COUNTS)
-
-
 def _fold(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """_REASONS of the keys whose events the service cannot fold into a row. batches: each key's events, in order."""
     table = table_in(package, name)
@@ -807,19 +787,35 @@ def _fold(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterato
     return as_batches(rows(), _REASONS)
 
 
-def _encode_rows(package: str, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The outcomes of commands are taken over from the existing row."""
+def _followed(package: str, name: str, live: Live, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """_RECORDS of the rows that are behind their events, after these; all else of such a row is kept. A key whose
+    events cannot be folded has none.
+
+    What a row includes is not decoded: as many records as its sequence says, as no number is left out.
+    """
     table = table_in(package, name)
-    codec, no_row = table.row_codec, Row(0, table.initial, {}, -1)
+    codec, advance, no_row = table.row_codec, advance_of(table), Row(0, table.initial, {}, -1)
 
-    def rows() -> Iterator[tuple[Any, ...]]:
-        for partition, key, sequence, state, row in rows_of(batches):
-            before = codec.decode(row) if row is not None else no_row
-            if before.sequence < sequence:
-                after = structs.replace(before, sequence=sequence, state=from_json(state))
-                yield partition, key, codec.encode(after)
+    def rows(number: int, records: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[Any, ...]]:
+        encoded = live.rows(number)
+        included = {key: from_json(row)["sequence"] for key, row in encoded.items()}
+        seen, behind = Counter[bytes](), dict[bytes, Row[Any]]()
+        for key, value in records:
+            seen[key] += 1
+            if seen[key] > included.get(key, 0):
+                if key not in behind:
+                    behind[key] = codec.decode_whole(encoded[key]) if key in encoded else no_row
+                row = behind[key]
+                with suppress(Exception):  # whatever it is, it concerns this key, and the others go on
+                    after = advance(Folded(row.sequence, row.state, -1), -1, key, value)
+                    behind[key] = structs.replace(row, sequence=after.sequence, state=after.state)
+        for key, row in behind.items():
+            if row.sequence == seen[key]:
+                yield number, key, codec.encode(row)
 
-    return as_batches(rows(), _RECORDS)
+    for number, some in groupby(by_partition(batches), key=itemgetter(0)):
+        records = chain.from_iterable(rows_of([batch.select(["key", "value"])]) for _, batch in some)
+        yield from as_batches(rows(number, records), _RECORDS)
 
 
 def write_rejects(rejected: DataFrame, target: str) -> None:

@@ -16,13 +16,12 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from msgspec import structs
 from pydantic import Field
-from pydantic_core import to_json
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812
 from typer.testing import CliRunner
 
 from pipelines import backfill, consistency
-from pipelines.arrow import as_batches
+from pipelines.arrow import as_batches, rows_of
 from pipelines.backfill import (
     Backfill,
     BadMapping,
@@ -39,6 +38,7 @@ from pipelines.catalog import table_of
 from pipelines.cli import cli
 from pipelines.files import PROBLEM, BadSource, find
 from pipelines.sinks import FolderNotShared
+from pipelines.sources import RECORDS
 from services.accounts.domain.commands import Charge, OpenAccount
 from services.accounts.domain.decide import DECIDER
 from services.accounts.domain.state import Open
@@ -513,22 +513,27 @@ def test_nothing_of_an_aggregate_that_cannot_be_folded_is_written(
     assert {row.reason for row in spark.read.format("delta").load(rejects).collect()} == {"too much"}
 
 
-def test_a_row_that_lags_its_events_is_rewritten_and_keeps_its_outcomes() -> None:
+def test_a_row_that_lags_its_events_is_rewritten_and_keeps_its_outcomes(ledger: Any) -> None:
     refused = Row(0, DECIDER.initial, {"c1": (0, "f", "command.failed", "no")}, 7)
-    rows: dict[bytes, Row[Any]] = {
-        b"refused": refused,
-        b"behind": Row(1, Open(balance_cents=0), {"c2": (1, "f", "command.failed", None)}, 8),
-    }
-    rows[b"even"] = structs.replace(rows[b"behind"], sequence=3)
-    keys, state = [*rows, b"new"], to_json(Open(balance_cents=5))
-    encoded = [DECIDER.row_codec.encode(row) for row in rows.values()]
-    columns = {"partition": [0] * 4, "key": keys, "sequence": [3] * 4, "state": [state] * 4, "row": [*encoded, None]}
-    (written,) = backfill._encode_rows("services.accounts", "accounts", [pa.RecordBatch.from_pydict(columns)])
-    found = {record["key"]: DECIDER.row_codec.decode(record["value"]) for record in written.to_pylist()}
-    after = Row(3, Open(balance_cents=5), {}, -1)
-    assert found == {
+    behind = Row(1, Open(balance_cents=5), {"c2": (1, "f", "command.failed", None)}, 8)
+    rows: dict[str, Row[Any]] = {"refused": refused, "behind": behind, "even": structs.replace(behind, sequence=3)}
+    for key, row in rows.items():
+        ledger.put_row(key, DECIDER.row_codec.encode(row))
+
+    def charged(key: str, sequence: int) -> tuple[Any, ...]:
+        data = '{"amount_cents":5}'
+        value = backfill._envelope(DECIDER.event_codec, key, FIRST_DAY, sequence, "account.charged", 2, data)
+        return partition_of(key.encode(), PARTITIONS), sequence, None, key.encode(), value
+
+    records = [charged(key, sequence) for key in (*rows, "new", "gap") for sequence in (1, 2, 3)]
+    records = sorted(each for each in records if each != charged("gap", 2))
+    live = consistency.live_rows(Brokers(ledger.bootstrap), ledger.table.changelog, None)
+    found = backfill._followed("services.accounts", "accounts", live, as_batches(records, RECORDS))
+    written = {bytes(key): DECIDER.row_codec.decode(value) for _, key, value in rows_of(found)}
+    after = Row(3, Open(balance_cents=15), {}, -1)
+    assert written == {
         b"refused": structs.replace(after, outcomes=refused.outcomes, offset=7),
-        b"behind": structs.replace(after, outcomes={"c2": (1, "f", "command.failed", None)}, offset=8),
+        b"behind": structs.replace(after, outcomes=behind.outcomes, offset=8),
         b"new": after,
     }
 
