@@ -305,8 +305,8 @@ class Judged:
         return self.good.where("known IS NULL")
 
     def entered(self, rows: DataFrame) -> Entered:
-        written, left_out = self.missing.count(), rows.count() - self.numbered.count()
-        known = self.good.count() - written
+        written, known = self.good.agg(F.count_if(F.col("known").isNull()), F.count("known")).first()
+        left_out = rows.count() - self.numbered.count()
         return Entered(written, known, self.rejected.count(), left_out, reasons_in(self.rejected))
 
 
@@ -385,7 +385,7 @@ class Backfill:
         keyed = numbered.select(F.col(_KEY).alias("key"), F.col(_SOURCE).alias("source"), _NTH)
         each = keyed.join(firsts, "key").join(reasons, ["key", _NTH], "left")
         told = F.coalesce("reason", "first").alias("reason"), F.col("reason").isNotNull().alias("own")
-        rejected = each.select("key", "source", *told, F.lit(INVALID).alias("code"))
+        rejected = each.select("key", "source", *told, F.lit(INVALID).alias("code")).cache()
         return Judged(numbered, events.join(reasons.select("key"), "key", "left_anti"), rejected)
 
     def _unused(self, rows: DataFrame) -> list[str]:

@@ -25,7 +25,7 @@ _READER = {
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
-    "fetch.wait.max.ms": 50,  # for the end behind a transaction's marker; by default 500
+    "fetch.wait.max.ms": 50,  # how long the news of an end can take; by default 500
     "auto.offset.reset": "error",  # records that retention removed are an error, not skipped
     "max.partition.fetch.bytes": 8 << 20,
     "queued.max.messages.kbytes": 16 << 10,
