@@ -47,6 +47,7 @@ from tests.accounts.domain.events import AccountOpened
 from tests.conftest import accounts_stack
 from tests.engine.parked import ask, await_letter, send
 from tests.engine.publishing_accounts import Charged
+from tests.faults.load import command
 from tests.pipelines.conftest import PARTITIONS, next_version, read_records
 from tests.waiting import eventually
 
@@ -451,7 +452,8 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
         httpx.post(f"{accounts}/{name}").raise_for_status()
     charge_once(accounts)
     letter = f"accounts/{partition_of(b'bob', TOPOLOGY.partitions)}/bob"
-    offset = send(own_stack.bootstrap, int(letter.split("/")[1]), b"bob", b"noise")
+    unknown = command("bob", "rob-1", "account.rob", {})  # of a later release, so what comes later waits behind it
+    offset = send(own_stack.bootstrap, int(letter.split("/")[1]), b"bob", unknown)
     await_letter(own_stack, letter, offset=offset, behind=0)
     httpx.post(f"{accounts}/bob/charges", json={"amount_cents": 7}, headers={"Prefer": "respond-async"})
     await_letter(own_stack, letter, offset=offset, behind=1)
@@ -476,7 +478,7 @@ def test_workers_of_the_next_version_go_on_from_it(spark: Any, own_stack: Stack,
         assert httpx.get(f"{accounts}/ann").json()["balance_cents"] == 3000
         own_stack.workers[:] = [successor]  # asked from here on
         await_letter(own_stack, letter, offset=offset, behind=1)
-        ask(own_stack, letter, "discard", {"offset": offset, "reason": "noise"})
+        ask(own_stack, letter, "discard", {"offset": offset, "reason": "it was a test"})
         ask(own_stack, letter, "retry")
         await_letter(own_stack, letter)
         assert httpx.get(f"{accounts}/bob").json()["balance_cents"] == 7
