@@ -213,14 +213,16 @@ class Repartition:
         Raises RepartitionRefused or HistoryIsCut.
         """
         begun = self._journal()
-        if begun is not None and begun.partitions != self._partitions:
-            fix = f"`repartition --partitions {begun.partitions}` first"
-            raise RepartitionRefused(f"one to {begun.partitions} partitions was begun; fix: {fix}")
         if begun is not None and begun.replacing:
+            if begun.partitions != self._partitions:
+                fix = f"`repartition --partitions {begun.partitions}` first"
+                raise RepartitionRefused(f"one to {begun.partitions} partitions was begun; fix: {fix}")
             return begun
         fresh = self._fresh(ahead=ahead)
-        if begun is None or begun.is_of(fresh):
-            return begun or fresh
+        if begun is None or begun.partitions != self._partitions:
+            return fresh
+        if begun.is_of(fresh):
+            return begun
         for name in fresh.spans:
             if self._may_go_on(name) and fresh.begins_as(begun, name):
                 fresh.staged[name], fresh.reached[name] = begun.staged[name], begun.reached[name]

@@ -210,6 +210,7 @@ def test_what_was_copied_ahead_is_copied_once_and_what_came_later_is_behind_it(
             sightings.write(events, bird, value, partition_of(bird, OLD))
 
     write(b"0")
+    sightings.to(NEW + 1, ahead=True)  # another number can still be chosen
     sightings.to(NEW, ahead=True)  # although nobody has handled these
     write(b"1")
     sightings.to(NEW, ahead=True)
