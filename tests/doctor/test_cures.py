@@ -209,7 +209,8 @@ def test_a_service_without_workers_and_one_without_standbys_get_a_worker(stack: 
     with going(patient.await_finding("standby.missing").cure, environment, tmp_path / "worker.log"):
         patient.await_health("standby.missing")
     first.stop()
-    send(stack.bootstrap, 1, b"bob", b"this waits")
+    number = partition_of(b"bob", TOPOLOGY.partitions)
+    send(stack.bootstrap, number, b"bob", command("bob", "waits", "account.charge", {"amount_cents": 5}))
     with going(patient.await_finding("service.stands").cure, environment, tmp_path / "worker.log"):
         patient.await_health("service.stands")
     first.start()

@@ -222,8 +222,12 @@ def _events(stack: Stack) -> Mapping[str, list[bytes]]:
 
 def _charges(stack: Stack) -> list[dict[str, Any]]:
     """The commands; some records are cut short, so that they are none."""
-    found = [value or b"" for _, _, value in read_all(Brokers(stack.bootstrap), COMMANDS.name)]
-    return [json.loads(value) for value in found if b'"account.charge"' in value and value.endswith(b"}")]
+    found = []
+    for _, _, value in read_all(Brokers(stack.bootstrap), COMMANDS.name):
+        if value is not None and b'"account.charge"' in value:
+            with suppress(ValueError):
+                found.append(json.loads(value))
+    return found
 
 
 def _rows(stack: Stack, changelog: str) -> Mapping[bytes, bytes]:
