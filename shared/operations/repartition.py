@@ -57,7 +57,7 @@ from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.topology.declaration import Service
 from shared.topology.replay import Replayable, refill_of
-from shared.topology.topics import PARTITIONS_MAX, Topic, Topology
+from shared.topology.topics import DELETIONS_KEPT_S, PARTITIONS_MAX, Topic, Topology
 
 JOURNAL = Topic("repartition.journal.v1", "compact")
 _STAGED = ".staged"
@@ -69,7 +69,7 @@ _WHILE_COPYING = {
 }
 _OF_JOURNAL = {"cleanup.policy": "compact", "max.message.bytes": str(MAX_RECORD_BYTES)}
 _TOLD_EVERY = 2_000
-_TOGETHER = 50_000
+_ROWS_TOGETHER = 50_000
 _PAUSE_S = 0.1
 
 Tell = Callable[[int, int], object]
@@ -96,7 +96,8 @@ class Journal(Struct):
     former: the number of partitions before. positions: of each group. spans: the offsets of each topic that count, by
     former partition. settings: what each topic has of its own. ids: of the topics as they were. staged: of each copy,
     by partition, how many of its records the service itself has handled, and how many there are. reached: of each copy,
-    by former partition, the offset up to which it has all. replacing: whether a topic may be gone.
+    by former partition, the offset up to which it has all. reached_at: when that was the topic's end, in seconds since
+    1970. replacing: whether a topic may be gone.
     """
 
     partitions: int
@@ -107,6 +108,7 @@ class Journal(Struct):
     ids: dict[str, str]
     staged: dict[str, dict[int, tuple[int, int]]] = {}
     reached: dict[str, Positions] = {}
+    reached_at: dict[str, float] = {}
     replaced: list[str] = []
     replacing: bool = False
 
@@ -139,7 +141,10 @@ class Journal(Struct):
         return self.positions, self.spans, self.settings, self.ids
 
     def begins_as(self, other: Journal, name: str) -> bool:
-        """Whether the topic begins with what `other` has copied of it."""
+        """Whether the topic begins with what `other` has copied of it, and still has all deletions behind that."""
+        may_lack = "compact" in self.settings[name]["cleanup.policy"]
+        if may_lack and time.time() > other.reached_at.get(name, 0) + DELETIONS_KEPT_S / 2:
+            return False
         as_before = [
             (each.ids[name], each.settings[name], {number: start for number, (start, _) in each.spans[name].items()})
             for each in (self, other)
@@ -221,11 +226,11 @@ class Repartition:
         fresh = self._fresh(ahead=ahead)
         if begun is None or begun.partitions != self._partitions:
             return fresh
-        if begun.is_of(fresh):
-            return begun
+        as_before = begun.is_of(fresh)
         for name in fresh.spans:
-            if self._may_go_on(name) and fresh.begins_as(begun, name):
+            if (as_before and begun.is_staged(name)) or (self._may_go_on(name) and fresh.begins_as(begun, name)):
                 fresh.staged[name], fresh.reached[name] = begun.staged[name], begun.reached[name]
+                fresh.reached_at[name] = begun.reached_at[name]
         return fresh
 
     def copy_ahead(self, tell: Tell) -> int:
@@ -298,6 +303,7 @@ class Repartition:
         return json.decode(found[-1] or b"", type=Journal) if found else None
 
     def _fresh(self, *, ahead: bool = False) -> Journal:
+        self._found_at = time.time()
         found = found_topics(self._specs, self._settings.bootstrap)
         former = self._refuse_number(found)
         as_now = {name: replace(spec, partitions=former) for name, spec in self._specs.items() if name in found}
@@ -444,7 +450,7 @@ class Repartition:
         writer.flush()
         self._refuse_others(copy, writer.counts)
         journal.staged[name] = {each: (handled[each], writer.counts[each]) for each in range(self._partitions)}
-        journal.reached[name] = journal.ends(name)
+        journal.reached[name], journal.reached_at[name] = journal.ends(name), self._found_at
         self._save(journal)
 
     def _merged(
@@ -639,7 +645,7 @@ def _timed(client: Mapping[str, Any], span: Span) -> Iterator[tuple[int, int, Wh
 
 def _latest(records: Iterator[_Found]) -> Iterator[_Found]:
     """Of each key the last one of so many records, as those before it are a table's past."""
-    while some := {record.key: (number, record) for number, record in islice(records, _TOGETHER)}:
+    while some := {record.key: (number, record) for number, record in islice(records, _ROWS_TOGETHER)}:
         yield from some.values()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -30,7 +31,7 @@ from shared.parking.requests import noted_begins
 from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.topology import Projection, Rekey, Service, Table, Timer, Topic, Topology
-from shared.topology.topics import PARTITIONS_MAX
+from shared.topology.topics import DELETIONS_KEPT_S, PARTITIONS_MAX
 
 pytestmark = pytest.mark.broker
 
@@ -50,7 +51,8 @@ class Sightings:
     def __init__(self, bootstrap: str) -> None:
         name = f"sightings-{next(_NUMBERS)}"
         self.settings = Settings(bootstrap=bootstrap)
-        self.events, self.names, self.timers = (Topic(f"{name}.{kind}.v1") for kind in ("events", "names", "timers"))
+        self.events, self.timers = (Topic(f"{name}.{kind}.v1") for kind in ("events", "timers"))
+        self.names = Topic(f"{name}.names.v1", "compact")
         alarms = Topic(f"{name}.alarms.v1")
         birds, names = Table("birds", source=self.events), Table.reference("names", self.names)
         views = [
@@ -235,6 +237,39 @@ def test_what_came_after_a_copy_made_ahead_is_behind_it_and_a_copy_that_others_w
     assert sum(map(len, found)) == 3 * len(birds)
     for records in sightings.records(names):
         assert Counter(each.key for each in records) == dict.fromkeys(birds, 3), "each has all"
+
+
+def test_a_deletion_that_may_be_gone_before_it_is_copied_makes_the_copy_anew(
+    sightings: Sightings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now, events, names = time.time, sightings.events.name, sightings.names.name
+
+    def write(value: bytes | None) -> None:
+        sightings.write(sightings.events, b"wren", b"seen", partition_of(b"wren", OLD))
+        for number in range(OLD):
+            sightings.write(sightings.names, b"wren", value, number)
+
+    def told_left() -> tuple[str, str]:
+        capsys.readouterr()
+        sightings.to(NEW, dry_run=True)
+        lines = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines() if line.startswith("topic ")]
+        left = {name.rstrip(":"): more.rpartition(", ")[2] for _, name, more in lines}
+        return left[events], left[names]
+
+    write(b"Wren")
+    with monkeypatch.context() as yesterday:
+        yesterday.setattr(time, "time", lambda: now() - DELETIONS_KEPT_S)
+        sightings.to(NEW, ahead=True)
+    write(None)
+    sightings.stands()
+    assert told_left() == ("1 of them are not yet", "twice")
+    sightings.to(NEW, ahead=True)
+    write(b"Jenny Wren")
+    sightings.stands()
+    assert told_left() == ("1 of them are not yet", "2 of them are not yet")
+    sightings.to(NEW)
+    for records in sightings.records(sightings.names):
+        assert [each.value for each in records] == [b"Wren", None, b"Jenny Wren"]
 
 
 def test_a_second_one_changes_nothing_while_the_first_is_under_way(

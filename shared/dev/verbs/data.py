@@ -76,7 +76,9 @@ def reprocess_(
 def repartition_(
     partitions: Annotated[int, typer.Option(min=1, help="Of each topic of all services: more than there are.")],
     dry_run: here.DryRun = False,
-    ahead: Annotated[bool, typer.Option("--ahead", help="Copy what is there, while workers run.")] = False,
+    ahead: Annotated[
+        bool, typer.Option("--ahead", help="Before workers are stopped: copy what is there, so that less is left.")
+    ] = False,
 ) -> None:
     """Give all topics more partitions, while no worker of any service runs: all records are copied, twice."""
     here.join_up()
