@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -36,12 +35,12 @@ from shared.group.store import HiddenStore
 from shared.kafka.access import ANSWER_S
 from shared.kafka.offsets import Offsets
 from shared.kafka.reader import Reader
-from shared.kafka.tokens import ClientTokens, aiokafka_config
+from shared.kafka.tokens import aiokafka_config
 from shared.kafka.transactions import TransactionalProducer, producer_id
 from shared.operations.provision import require_topics
 from shared.runtime.logs import logging_config
 from shared.runtime.routes import Routes
-from shared.runtime.settings import Principal, Settings, SettingsError
+from shared.runtime.settings import Settings, SettingsError
 from shared.runtime.tracing import tracing_of
 from shared.tables.store import RowStore
 from shared.topology.topics import KEPT_FOR_EVER, Table, Topology
@@ -87,12 +86,13 @@ class WorkerApp(faust.App):
         settings: Settings,
         http: Callable[[WorkerApp], Service],
     ) -> None:
+        client = aiokafka_config(settings.bootstrap, settings.principal)
         super().__init__(
             topology.group,
             broker=[f"kafka://{broker}" for broker in settings.bootstrap.split(",")],
             datadir=settings.store_dir(topology.group) / "faust",
             canonical_url=settings.url,
-            broker_credentials=_credentials(settings.principal),
+            broker_credentials=_credentials(client),
             processing_guarantee="at_least_once",
             topic_allow_declare=False,
             topic_disable_leader=True,
@@ -114,6 +114,7 @@ class WorkerApp(faust.App):
         )
         self.topology = topology
         self.settings = settings
+        self._client = client
         self.tracing = tracing_of(settings)
         self.processors = tuple(processors)
         self._working = wired(topology, self.processors)
@@ -211,13 +212,12 @@ class WorkerApp(faust.App):
 
     def new_consumer(self, fetch_bytes: int = 2**20, **other: Any) -> LogReader:
         """other: options of aiokafka, in the place of the usual ones."""
-        usual = aiokafka_config(self.settings.bootstrap, self.settings.principal)
         return LogReader(
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="none",
             max_partition_fetch_bytes=fetch_bytes,
-            **{"isolation_level": "read_committed", **usual, **other},
+            **{"isolation_level": "read_committed", **self._client, **other},
         )
 
     def _new_transport(self) -> EngineTransport:
@@ -236,11 +236,12 @@ def _make_writable(folder: Path) -> None:
         raise SettingsError(f"{folder} cannot be written: {error.strerror}; fix: {fix}") from error
 
 
-def _credentials(principal: Principal | None) -> Credentials | None:
-    if principal is None:
-        return None
-    tls = ssl.create_default_context(cafile=principal.ca)
-    if principal.token_url is not None:
-        return OAuthCredentials(oauth_cb=ClientTokens(principal, principal.token_url), ssl_context=tls)
-    user, password, mechanism = principal.user, principal.password, principal.mechanism
-    return SASLCredentials(username=user, password=password, mechanism=mechanism, ssl_context=tls)
+def _credentials(client: Mapping[str, Any]) -> Credentials | None:
+    """client: `aiokafka_config`."""
+    tls = client.get("ssl_context")
+    if tokens := client.get("sasl_oauth_token_provider"):
+        return OAuthCredentials(oauth_cb=tokens, ssl_context=tls)
+    if mechanism := client.get("sasl_mechanism"):
+        login = {"username": client["sasl_plain_username"], "password": client["sasl_plain_password"]}
+        return SASLCredentials(**login, mechanism=mechanism, ssl_context=tls)
+    return None
