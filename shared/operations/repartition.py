@@ -121,10 +121,12 @@ class Journal(Struct):
         """How many records of the topic are not copied beside it yet."""
         return sum(self.ends(name).values()) - sum(self.begins(name).values())
 
+    def starts(self, name: str) -> Positions:
+        return {number: start for number, (start, _) in self.spans[name].items()}
+
     def begins(self, name: str) -> Positions:
         """From where on it is still to be copied beside itself."""
-        reached = self.reached.get(name, {})
-        return {number: reached.get(number, start) for number, (start, _) in self.spans[name].items()}
+        return self.starts(name) | self.reached.get(name, {})
 
     def ends(self, name: str) -> Positions:
         return {number: end for number, (_, end) in self.spans[name].items()}
@@ -146,9 +148,7 @@ class Journal(Struct):
         if may_lack and time.time() > other.reached_at.get(name, 0) + DELETIONS_KEPT_S / 2:
             return False
         as_before = [
-            (each.ids[name], each.settings[name], {number: start for number, (start, _) in each.spans[name].items()})
-            for each in (self, other)
-            if name in each.spans
+            (each.ids[name], each.settings[name], each.starts(name)) for each in (self, other) if name in each.spans
         ]
         return name in other.staged and as_before[0] == as_before[1]
 
@@ -435,34 +435,30 @@ class Repartition:
             journal.reached.pop(name, None)
             self._topic(copy, self._partitions, journal.settings[name] | _WHILE_COPYING)
         if how.ended is not None:  # deletions come first: of a key that has begun again, there is a row behind
-            for _, told in self._merged(journal, how.ended):
+            for _, told in self._merged(how.ended, journal.starts(how.ended), journal.ends(how.ended)):
                 if told.key is not None and (id_ := id_of_ended(told.key)) is not None:
                     writer.write(_partition_of(id_, self._partitions), told._replace(key=id_, value=None))
         timers = next((each for each in self.members if name in each.timers), None)
-        waits = {} if timers is None else journal.positions[timers.topology.group].get(name, {})
-        handled = Counter[int]()
-        for is_waiting in (False, True):
-            records = progress.counted(self._merged(journal, name, None if timers is None else waits, is_waiting))
+        begins, ends = journal.begins(name), journal.ends(name)
+        waits, handled = ends, Counter[int]()
+        if timers is not None:
+            rung = journal.positions[timers.topology.group].get(name, {})
+            waits = {number: min(max(rung.get(number, 0), begins[number]), end) for number, end in ends.items()}
+        for first, last in ((begins, waits), (waits, ends)):
+            records = progress.counted(self._merged(name, first, last))
             for number, record in records if how.rows_of is None else _latest(records):
                 for to, each in self._placed(how, journal, number, record):
                     writer.write(to, each)
-            handled = handled if is_waiting else Counter(writer.counts)
+            handled = Counter(writer.counts) if last is waits else handled
         writer.flush()
         self._refuse_others(copy, writer.counts)
         journal.staged[name] = {each: (handled[each], writer.counts[each]) for each in range(self._partitions)}
-        journal.reached[name], journal.reached_at[name] = journal.ends(name), self._found_at
+        journal.reached[name], journal.reached_at[name] = ends, self._found_at
         self._save(journal)
 
-    def _merged(
-        self, journal: Journal, name: str, waits: Positions | None = None, is_waiting: bool = False
-    ) -> Iterator[tuple[int, WholeRecord]]:
-        """Its records with their former partition, by time, each partition in order. waits: from where on they wait;
-        None if nothing does."""
-        spans = []
-        for number, (_, end) in journal.spans[name].items():
-            start = journal.begins(name)[number]
-            begin = end if waits is None else min(max(waits.get(number, 0), start), end)
-            spans.append(Span(Place(name, number), *((begin, end) if is_waiting else (start, begin))))
+    def _merged(self, name: str, begins: Positions, ends: Positions) -> Iterator[_Found]:
+        """Its records with their former partition, by time, each partition in order."""
+        spans = [Span(Place(name, number), begins[number], end) for number, end in ends.items()]
         spans = spans[:1] if self._carried[name].everywhere else spans
         records = [_timed(client_config(self._settings.bootstrap), span) for span in spans if span.start < span.end]
         for _, number, record in merge(*records, key=itemgetter(0)):

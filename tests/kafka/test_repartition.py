@@ -17,13 +17,14 @@ from confluent_kafka.admin import AdminClient
 from shared.dev.repartition import repartition
 from shared.domain import Event
 from shared.domain.errors import OnefoldError
+from shared.domain.history_index import ended_key
 from shared.domain.row import Row
 from shared.kafka.access import client_config
 from shared.kafka.alone import NotAlone
 from shared.kafka.brokers import Brokers
 from shared.kafka.murmur2 import partition_of
 from shared.kafka.producer import producer_config
-from shared.kafka.spans import Span, WholeRecord, read_whole
+from shared.kafka.spans import Span, WholeRecord, read_all, read_whole
 from shared.operations.provision import own_settings, provision
 from shared.operations.repartition import Repartition
 from shared.parking.parked import PARKED_CODEC, Parked
@@ -32,6 +33,7 @@ from shared.runtime.positions import Place
 from shared.runtime.settings import Settings
 from shared.topology import Projection, Rekey, Service, Table, Timer, Topic, Topology
 from shared.topology.topics import DELETIONS_KEPT_S, PARTITIONS_MAX
+from tests.engine.baskets import baskets, tales_of
 
 pytestmark = pytest.mark.broker
 
@@ -270,6 +272,26 @@ def test_a_deletion_that_may_be_gone_before_it_is_copied_makes_the_copy_anew(
     sightings.to(NEW)
     for records in sightings.records(sightings.names):
         assert [each.value for each in records] == [b"Wren", None, b"Jenny Wren"]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_an_aggregate_whose_end_brokers_have_forgotten_is_deleted_where_its_key_belongs(
+    bootstrap: str, ahead: bool
+) -> None:
+    name, settings = f"ended-{next(_NUMBERS)}", Settings(bootstrap=bootstrap)
+    services, brokers = [baskets(name, OLD), tales_of(name, OLD)], Brokers(bootstrap)
+    topology = services[0].topology
+    provision([each.topology for each in services], settings)
+    producer = Producer(producer_config(bootstrap))
+    assert topology.history_index is not None  # it keeps what the table's own topic has lost
+    ended = topology.changelog(topology.history_index).name
+    producer.produce(ended, b"{}", ended_key("wren"), partition_of(b"wren", OLD))
+    assert producer.flush(30) == 0
+    if ahead:
+        repartition(services, settings, NEW, dry_run=False, ahead=True)
+    repartition(services, settings, NEW, dry_run=False)
+    rows = topology.changelog(topology.tables[0]).name
+    assert [*read_all(brokers, rows)] == [(partition_of(b"wren", NEW), b"wren", None)]
 
 
 def test_a_second_one_changes_nothing_while_the_first_is_under_way(
