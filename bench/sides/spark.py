@@ -84,7 +84,7 @@ def _peak_mb() -> Iterator[list[float]]:
 
     def watch() -> None:
         while not over.wait(_PAUSE_S):
-            peak[0] = max(peak[0], _resident_mb())
+            peak[0] = max(peak[0], _held_mb())
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -93,7 +93,7 @@ def _peak_mb() -> Iterator[list[float]]:
     watcher.join()
 
 
-def _resident_mb() -> float:
+def _held_mb() -> float:
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,rss="], capture_output=True, text=True, check=True).stdout
     children, resident = defaultdict(list), {}
     for pid, parent, rss in (map(int, line.split()) for line in listed.splitlines()):
@@ -102,7 +102,16 @@ def _resident_mb() -> float:
     mine = [os.getpid()]
     for pid in mine:
         mine += children[pid]
-    return sum(resident[pid] for pid in mine) / 1024
+    return sum(_share_kb(pid, resident[pid]) for pid in mine) / 1024
+
+
+def _share_kb(pid: int, resident: int) -> int:
+    """Of what several processes share, its part, where the kernel tells; else all."""
+    try:
+        told = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return resident
+    return next((int(line.split()[1]) for line in told.splitlines() if line.startswith("Pss:")), 0)
 
 
 if __name__ == "__main__":
