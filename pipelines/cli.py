@@ -260,7 +260,7 @@ def insights(
 
     if stream and archive:
         raise typer.BadParameter("--stream does not read an archive")
-    table, orders = table_of("accounts", "accounts"), tables("orders") if "orders" in services() else ()
+    table, orders = table_of("accounts", "accounts"), [table_of("orders", "orders")] if "orders" in services() else []
     brokers = _brokers(bootstrap, [each.events.name for each in (table, *orders)])
     provision([results.TOPOLOGY], load_settings().model_copy(update={"bootstrap": brokers.bootstrap}))
     checkpoint = (out / "checkpoint").resolve()

@@ -28,7 +28,7 @@ from pipelines.arrow import as_batches
 from pipelines.catalog import FoldedTable, Version, table_in
 from pipelines.divergence import Divergence, canonical, first_divergences, records_of
 from pipelines.events import records_below
-from pipelines.parked import Scope, in_scope, parked_keys, present_scope
+from pipelines.parked import Scope, count_in, in_scope, parked_keys, present_scope
 from pipelines.sampling import Sample, sample_of
 from pipelines.served import Compared, compare
 from pipelines.sources import Flow
@@ -74,7 +74,7 @@ class Judged(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """agree, differ: how many keys. asked: how much was compared over HTTP, by what it is. parked: keys whose later
-    records wait. divergences: of the first that differ. partition: of a sample's keys.
+    records wait, with a sample all of its partition. divergences: of the first that differ. partition: of a sample.
     """
 
     table: str
@@ -93,7 +93,8 @@ class Verdict:
         told = ", ".join(f"{count:,} {what}" for what, count in self.asked.items())
         http = f" ({told})" if told else ""
         sample = "" if self.partition is None else f" of partition {self.partition}"
-        parked = f", {self.parked:,} of them up to a parked record" if self.parked else ""
+        of = "them" if self.partition is None else "all there"
+        parked = f", {self.parked:,} of {of} up to a parked record" if self.parked else ""
         more = self.differ - len(self.divergences)
         lines = [
             f"{self.agree:,} of {self.total:,} {self.table}{sample} agree{http}{parked}",
@@ -143,7 +144,7 @@ class Comparison:
             raise DeadLettersMoved(f"dead letters of {table.table.name} were retried during all {TRIES} reads of it")
         self._table, self._url, self._path, chosen = table, url, path, self._live.chosen
         self._number = chosen and chosen.number
-        self._parked = sum(not each.is_page for each in parked)
+        self._parked = count_in(self._number, parked)
         self._events = events_of(spark, brokers, table, scope, archive, chosen)
         self._changelog = sources.between(spark, brokers, table.changelog, self._live.spans)
         told = spark.sparkContext.broadcast(self._answers) if self._answers else None

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, reduce
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ from pipelines.consistency import (
     settled_in,
 )
 from pipelines.divergence import Divergence, canonical, records_of
-from pipelines.parked import Scope, parked_keys, present_scope
+from pipelines.parked import Scope, count_in, parked_keys, present_scope
 from pipelines.sampling import Sample
 from pipelines.served import compare
 from shared.domain.errors import first_problem
@@ -90,7 +90,7 @@ def check(
     Raises BrokersUnavailable, HistoryIncomplete, ServiceUnavailable, DeadLettersMoved or NothingRead.
     """
     for _ in range(TRIES):
-        before, _ = _scopes(brokers, table)
+        before, _ = _scopes(brokers, table, None)
         # in this order, an event that a row includes is below the end of the events
         settled = [settled_in(brokers, part) for part in table.every]
         live = live_rows(brokers, table.changelog, sample)
@@ -98,7 +98,7 @@ def check(
         changelog = sources.between(spark, brokers, table.changelog, spans)
         rows = sources.latest(chosen.taken(changelog) if chosen else changelog)
         answers, kept = _asked(spark, brokers, table, rows, spans, url, path) if url else ({}, {})
-        scopes, parked = _scopes(brokers, table)
+        scopes, parked = _scopes(brokers, table, chosen and chosen.number)
         if all(scope.is_within(other) for scope, other in zip(scopes, before, strict=True)):
             break
     else:
@@ -170,11 +170,11 @@ def _versions_of(table: JoinedTable, rows: Iterable[bytes | None]) -> Iterator[V
             yield Version(live.sequence, to_json(live.state), False) if live else Version(0, _NO_STATE, True)
 
 
-def _scopes(brokers: Brokers, table: JoinedTable) -> tuple[list[Scope], int]:
-    """Which events each view includes by now, and how many keys are parked."""
+def _scopes(brokers: Brokers, table: JoinedTable, number: int | None) -> tuple[list[Scope], int]:
+    """Which events each view includes by now, and how many keys are parked in the partition."""
     parked = [parked_keys(brokers, part) for part in table.every]
     scopes = [present_scope(brokers, part, some) for part, some in zip(table.every, parked, strict=True)]
-    return scopes, sum(not each.is_page for some in parked for each in some)
+    return scopes, count_in(number, chain(*parked))
 
 
 def _folded(

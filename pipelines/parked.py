@@ -39,6 +39,11 @@ def parked_keys(brokers: Brokers, table: FoldedTable) -> list[Parked]:
     return [parked for parked in states if (parked.processor, parked.topic) == place]
 
 
+def count_in(partition: int | None, parked: Iterable[Parked]) -> int:
+    """How many keys are parked, in one partition or in all."""
+    return sum(not each.is_page and (partition is None or each.partition == partition) for each in parked)
+
+
 def parked_records(brokers: Brokers, topology: Topology) -> list[Record]:
     """The rows of all keys that are parked by now, as they are in the changelog.
 

@@ -68,9 +68,9 @@ class View:
         row = self.table.row_codec.encode(Row(charges, totals, {}, offset))
         self.put(self.topology.changelog(self.table.table), key, row)
 
-    def park(self, key: str, offset: int, *behind: int) -> None:
+    def park(self, key: str, offset: int, *behind: int, partition: int = 0) -> None:
         """Each record on a page of its own."""
-        place = {"processor": "totals", "topic": self.source.name, "partition": 0}
+        place = {"processor": "totals", "topic": self.source.name, "partition": partition}
         parked = Parked(**place, offset=offset, code="message.bad", reason="not JSON", attempts=1)
         self._put_parked(f"totals/0/{key}", parked.model_copy(update={"pages": behind, "paged": len(behind)}))
         for first in behind:
@@ -123,9 +123,9 @@ class View:
         successor.table = replace(self.table, topology=build.topology)
         return successor
 
-    def check(self, unread: int = 0) -> str:
+    def check(self, unread: int = 0, sample: int | None = None) -> str:
         self.read(unread)
-        return str(consistency.check(self._spark, self.brokers, self.table))
+        return str(consistency.check(self._spark, self.brokers, self.table, sample=sample))
 
 
 def test_a_view_is_compared_up_to_a_parked_record_and_without_discarded_ones(spark: Any, bootstrap: str) -> None:
@@ -137,6 +137,8 @@ def test_a_view_is_compared_up_to_a_parked_record_and_without_discarded_ones(spa
     view.park("waits", 1, 2)
     view.drop("goes-on", offset=3)
     assert view.check() == "2 of 2 totals agree, 1 of them up to a parked record"
+    view.park("elsewhere", 0, partition=1)
+    assert view.check(sample=2) == "2 of 2 totals of partition 0 agree, 1 of all there up to a parked record"
 
 
 def test_a_view_may_lag_its_source_but_not_the_position_of_its_workers(spark: Any, bootstrap: str) -> None:
