@@ -45,8 +45,9 @@ class Beginning:
         """
         if not self._new:
             return False
-        restored = {place.number for place in self._holdings.sources.keys() - self._holdings.unread()}
-        begun = [place for number in restored & self._new.keys() for place in self._checked(number, filling)]
+        begun = [
+            place for number in self._holdings.restored() & self._new.keys() for place in self._checked(number, filling)
+        ]
         for place in begun:
             filling.batch.advance(place, self._holdings.sources[place].position, 0)
         return bool(begun)

@@ -318,6 +318,8 @@ class Engine(Service):
         except StoreFailed as failure:
             if await self._settle():
                 self._heal(failure)
+        except OffsetsUnknown:
+            return  # a rebalance or a stop comes first
         except OffsetGone as gone:
             log.warning("an offset can't be read, the partitions are taken over again", reason=str(gone))
             await self._flush()
@@ -361,6 +363,7 @@ class Engine(Service):
         await self._flush()
         if not await self._settle():
             return True
+        given = self._turns.to_give()  # another switch may have been read meanwhile
         self._turns.take(taken)
         self._turns.give(given)
         failpoints.reached("before_turn")

@@ -148,6 +148,10 @@ class Holdings:
         }
         return sources | {place for place, replica in held if replica.ours}
 
+    def restored(self) -> set[int]:
+        """The partitions of which all rows are here that are written here."""
+        return {place.number for place in self.sources.keys() - self.unread()}
+
     # Changed by the engine.
 
     def suspend(self) -> None:

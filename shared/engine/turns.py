@@ -50,9 +50,9 @@ class Turns:
     def to_give(self) -> list[int]:
         """The partitions in which another version is to act; not those of a turn that `rebuild` has gone on from."""
         own, routes = self._holdings.topology.version, self._routes
-        if routes is None or routes.active is None or routes.active.version == own:
+        if routes is None or not routes.read or routes.active is None or routes.active.version == own:
             return []
-        restored = {place.number for place in self._holdings.sources.keys() - self._holdings.unread()}
+        restored = self._holdings.restored()
         return [
             number
             for number, role in self._holdings.roles.items()
@@ -114,8 +114,9 @@ class Turns:
         return ready if since is None or now - since >= TOGETHER_S else []
 
     def _given(self) -> Iterator[tuple[int, Turn]]:
-        """The turns that are ours and not taken yet, with their partitions."""
-        for number, role in self._holdings.roles.items():
+        """The turns that are ours and not taken yet, with their partitions, once what is parked there is known."""
+        for number in self._holdings.restored() & self._holdings.roles.keys():
+            role = self._holdings.roles[number]
             turn = None if self._routes is None or role.acts else self._routes.turn(number)
             if turn is not None and turn.number > role.number and turn.version == self._holdings.topology.version:
                 yield number, turn

@@ -10,6 +10,7 @@ from shared.engine.membership import Assignment
 from shared.engine.processors import Processor
 from shared.kafka.transactions import Record, RecordTooLarge
 from shared.runtime.positions import Place
+from shared.runtime.routes import Routes
 from shared.topology.topics import Topology
 from tests.faults.simulated import Broker, FakeOffsets, FakeProducer, FakeReader, FakeStore, membership
 
@@ -25,6 +26,7 @@ class Assigned:
         topology: Topology,
         processors: Sequence[Processor],
         others: Sequence[str] = (),
+        routes: Routes | None = None,
     ) -> None:
         topics = [*(topic.name for topic in topology.all_topics()), *others]
         places = frozenset(Place(topic, number) for topic in topics for number in partitions)
@@ -43,6 +45,7 @@ class Assigned:
             alive=lambda: None,
             sign=broker.sign,
             lease_s=10.0,
+            routes=routes,
         )
         self.engine.assignment = Assignment(places, frozenset(), membership(broker, name), 0, name)
 
