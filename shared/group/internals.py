@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 HEED_S = 1.0
-WARM_S = 0.1
+WARM_S, COLD_S = 0.1, 30.0  # between looks at copies, at first and at most
 ASK_AGAIN_S = 0.2  # for topics that the brokers don't tell of
 PROOFS = 3  # of its membership, in the time of a lease
 
@@ -270,18 +270,23 @@ class EngineConsumer(driver.Consumer):
 
     @Service.task
     async def _join_when_warm(self) -> None:
-        """The group's leader gives this worker what it awaits when it joins with a warm copy of that."""
-        awaited, asked = frozenset[int](), True
+        """The group's leader gives this worker what it awaits when it joins with a warm copy of that.
+
+        While a group assigns, nobody reads, and a copy may be cold by then: so it asks again, more and more rarely.
+        """
+        asked: Assignment | None = None
+        awaited, pause_s = frozenset[int](), WARM_S
         while not self.should_stop:
-            await self.sleep(WARM_S)
+            await self.sleep(pause_s)
             before, awaited = awaited, frozenset(_assignor_of(self.app).awaited)
             if awaited != before:
-                asked = not awaited
+                asked, pause_s = None, WARM_S
                 if awaited:
                     waits = "others own partitions until this worker has a warm copy of them"
                     log.info(waits, partitions=sorted(awaited))
-            if not asked and awaited <= self.app.warm():
-                asked = True
+            now = self.engine_assignment
+            if awaited and now is not None and now is not asked and awaited <= self.app.warm():
+                asked, pause_s = now, min(2 * pause_s, COLD_S)
                 self._thread.thread_loop.call_soon_threadsafe(self._member()._coordinator.request_rejoin)
 
     def note_sync(self, sent: float) -> None:

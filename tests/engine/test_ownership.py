@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import zlib
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from yarl import URL
 
 from shared.engine.versions import MixedReleases
 from shared.group.assignor import TOLD, AbleAssignor
+from shared.group.internals import EngineConsumer
 
 SOURCE, ROWS, MORE = "shop.events.v1", "shop-totals-changelog", "shop-counts-changelog"
 OLD, NEW, OTHER = {SOURCE, ROWS}, {SOURCE, ROWS, MORE}, {SOURCE, ROWS, "shop.other.v1"}
@@ -160,6 +162,27 @@ def test_a_worker_owns_partitions_once_it_has_a_warm_copy_of_them(standbys: int)
     assert second.owned == dict.fromkeys(OLD, awaited)
     assert first.owned == dict.fromkeys(OLD, PARTITIONS - awaited)
     assert not second.assignor.awaited
+
+
+def test_a_worker_whose_copy_was_cold_again_when_it_joined_asks_once_more() -> None:
+    async def scenario() -> None:
+        warm, joined = {3}, list[object]()
+        consumer: Any = SimpleNamespace(should_stop=False, engine_assignment=None, sleep=lambda _: asyncio.sleep(0))
+        consumer.app = SimpleNamespace(assignor=SimpleNamespace(awaited={3}), warm=lambda: warm)
+        consumer._member = lambda: SimpleNamespace(
+            _coordinator=SimpleNamespace(request_rejoin=lambda: joined.append(consumer.engine_assignment))
+        )
+        consumer._thread = SimpleNamespace(thread_loop=SimpleNamespace(call_soon_threadsafe=lambda ask: ask()))
+        task = asyncio.create_task(cast(Any, EngineConsumer._join_when_warm).fun(consumer))
+        assignments: list[object] = [object() for _ in range(3)]
+        for consumer.engine_assignment in (None, *assignments):  # each time, its leader lets it wait
+            for _ in range(10):
+                await asyncio.sleep(0)
+        assert joined == assignments
+        consumer.should_stop = True
+        await task
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("standbys", [0, 1, 2])
