@@ -17,7 +17,7 @@ from bench.topology import PARTITIONS
 from shared.dev.stages import StageFailed
 from shared.runtime.checkout import CHECKOUT
 
-MEMORY = "4g"
+MEMORY, MEMORY_ARCHIVED = "4g", "2g"  # the latter as that of all processes is to stay below 4 GiB
 MANY_PARTITIONS = 64
 GROWTH = (1, 10, 30)
 _SHOWN_CHARACTERS = 2_000
@@ -56,7 +56,15 @@ def _rebuild(lab: Lab, begin: Begin, source: Input, cores: int, *, archived: boo
     """archived: as if the topic had only the end of it. How long archiving takes is apart."""
     with begin(f"rebuild, cores: {cores}{f', from an archive of {source.partitions} partitions' * archived}") as now:
         place = [lab.settings.bootstrap, lab.service("rebuilt"), source.topic.name]
-        side = [sys.executable, "-P", "-m", "bench.sides.spark", *place, str(cores), MEMORY]
+        side = [
+            sys.executable,
+            "-P",
+            "-m",
+            "bench.sides.spark",
+            *place,
+            str(cores),
+            MEMORY_ARCHIVED if archived else MEMORY,
+        ]
         side += [str(source.partitions), *(["archived"] if archived else [])]
         environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
         run = subprocess.run(side, cwd=CHECKOUT, env=environment, capture_output=True, text=True)
