@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
@@ -81,6 +81,10 @@ _TRIALS = [
     datetime.fromisoformat("2026-11-29T23:58:57.123456"[:end]).replace(tzinfo=UTC) for end in (10, 13, 16, 19, 26)
 ]
 _LOCAL = re.compile(r"timestamp\[\w+\]")  # of a type's name: without an offset
+_NUMBER = "%[GHIMSUVWYdfjmuw]"  # a directive of digits
+_ADJOIN = re.compile(f"(?<={_NUMBER})(?={_NUMBER})")
+# one before another, the last of several, another one, whitespace, a character
+_PART = re.compile(rf"({_NUMBER}(?={_NUMBER}))|((?<={_NUMBER}){_NUMBER})|(%.)|\s+|.")
 
 
 class BadSource(OnefoldError):
@@ -441,9 +445,29 @@ def _number_reader(how: Csv, digits: int) -> Callable[[str], Decimal]:
     return number
 
 
+@cache
+def _apart(format_: str) -> tuple[re.Pattern[str], str]:
+    """What splits a text where directives of digits adjoin, if each has all of its own, and the format of the text with
+    spaces there: `strptime` takes the next one's digit where a zero is missing."""
+    written = _PART.sub(_written, format_) if _ADJOIN.search(format_) else ".*"
+    return re.compile(f"({written})", re.IGNORECASE | re.DOTALL), _ADJOIN.sub(" ", format_)
+
+
+def _written(part: re.Match[str]) -> str:
+    before, last, other = part.groups()
+    if other or last == "%f":  # of a second, any of its digits may be there
+        return ".+?"
+    if before or last:
+        return rf"\d{{{len(_TRIALS[-1].strftime(part[0]))}}}{')(' if before else ''}"
+    return r"\s+" if part[0].isspace() else re.escape(part[0])
+
+
 def _time(times: Times, format_: str, text: str) -> datetime:
+    written, spaced = _apart(format_)
     try:
-        at = datetime.strptime(text, format_)  # noqa: DTZ007
+        if (found := written.fullmatch(text)) is None:
+            raise ValueError
+        at = datetime.strptime(" ".join(found.groups()), spaced)  # noqa: DTZ007
     except ValueError:  # its text has the value in it: no two rows would have the same reason
         raise ValueError(f"no time as {format_!r} has it") from None
     return instant(at, times)

@@ -221,6 +221,36 @@ def test_a_local_time_is_an_instant_of_its_zone_or_a_problem_of_its_row(
 
 
 @pytest.mark.parametrize(
+    ("format_", "text", "instant"),
+    [
+        ("%d%m%Y", "01022026", "2026-02-01 00:00"),
+        ("%d%m%Y", "1022026", None),
+        ("%Y%m%d", "2026111", None),
+        ("%Y%m%d", "09990101", "0999-01-01 00:00"),
+        ("%Y-%m-%d %H%M", "2013-01-01 105", None),
+        ("%Y-%m-%d %H%M", "2001-1-1  0201", "2001-01-01 02:01"),
+        ("%Y-%m-%d %H%M", "2001-1-1 201", None),
+        ("%d%m%Y %I%M%p", "01022026 0105pm", "2026-02-01 13:05"),
+        ("%Y%m%d%H%M%S%f", "20260101123456789", "2026-01-01 12:34:56.789"),
+        ("%Y%m%d%H%M%S%f", "202611123456789", None),
+        ("%Y%m%dT%H%M%S%z", "20260101T130000+01:00", "2026-01-01 12:00"),
+        ("%Y%m%dT%H%M%S%z", "20260101T13000Z", None),
+        ("%Y%j", "2026032", "2026-02-01 00:00"),
+        ("%GW%V%u", "2026W014", "2026-01-01 00:00"),
+        ("%d%b%Y", "1JAN2026", "2026-01-01 00:00"),
+        ("%d.%m.%Y", "1.2.2026", "2026-02-01 00:00"),
+    ],
+)
+def test_digits_are_told_apart_by_their_zeros_where_nothing_is_between(
+    format_: str, text: str, instant: str | None, file: Path
+) -> None:
+    file.write_text(f"at\n{text}\n")
+    (row,) = rows(file, times=Times(formats={"at": format_}))
+    assert row["at"] == (datetime.fromisoformat(f"{instant}Z") if instant else None)
+    assert (row[PROBLEM] or {}).get("why") == (None if instant else f"at: no time as {format_!r} has it")
+
+
+@pytest.mark.parametrize(
     ("format_", "refusal"),
     [
         ("%Y-%m-%d %H:%M %Z", "a zone's name is left unread; fix: %z for an offset or Z, or `times.zone`"),
