@@ -300,6 +300,10 @@ bob;01.01.2026 10:00;30.000.000,00;;paid
 kim;01.01.2026 10:00;1e3;;paid
 kim;01.01.2026 09:00;1,00;;paid
 1.23457E+12;01.01.2026 10:00;1,00;;paid
+1,23457E+12;01.01.2026 10:00;1,00;;paid
+-1E+12;01.01.2026 10:00;1,00;;paid
+1.e+12;01.01.2026 10:00;1,00;;paid
+7e10;01.01.2026 10:00;1,00;;paid
 """
 
 OF_SALES = """\ufeffkey = "Kunde"
@@ -335,9 +339,9 @@ def test_a_dry_run_shows_what_a_run_does(ledger: Any, tmp_path: Path, monkeypatc
         patched.setattr(Brokers, "members", lambda *_: ("worker",))
         trial = CliRunner().invoke(cli, [*given, *options, "--dry-run"])
     assert (trial.exit_code, events(ledger), (tmp_path / "rejects").exists()) == (1, {}, False), trial.output
-    first, second, *told = trial.output.splitlines()[-10:]
-    assert [json.loads(event)["aggregate_id"] for event in (first, second)] == ["Käln", "Köln"]
-    assert json.loads(second)["occurred_at"] == "2026-12-30T09:00:00Z"
+    first, second, third, *told = trial.output.splitlines()[-11:]
+    assert [json.loads(event)["aggregate_id"] for event in (first, second, third)] == ["7e10", "Käln", "Köln"]
+    assert json.loads(third)["occurred_at"] == "2026-12-30T09:00:00Z"
     overflow = (
         "`data.amount_cents` of account.charged cannot be computed: "
         "a number does not fit, or a text or a local time is no such value"
@@ -345,24 +349,25 @@ def test_a_dry_run_shows_what_a_run_does(ledger: Any, tmp_path: Path, monkeypatc
     reasons = [line.split("; such as ") for line in told]
     examples = [json.loads(example) for _, *such in reasons for example in such]
     assert [(example["Kunde"], example.get(PROBLEM)) for example in examples] == [
+        ("-1E+12", None),
         ("kim", {"Betrag": "1e3"}),
         ("eve", {"Tag": "29.03.2026 02:30"}),
         ("bob", None),
-        ("1.23457E+12", None),
     ]
     assert [reason for reason, *_ in reasons] == [
-        f"2 events would be written to {ledger.table.events.name}, 0 are there",
+        f"3 events would be written to {ledger.table.events.name}, 0 are there",
         "columns not used: Notiz",
         "1 rows left out by `where`",
+        "4 rows wrong: `key` is a number that a spreadsheet has rounded; fix: export that column as text",
         "1 rows wrong: Betrag: no number with at most 2 digits behind the ','",
         "1 rows wrong: Tag: was skipped by the clocks of Europe/Berlin",
         f"1 rows wrong: {overflow}",
-        "1 rows wrong: `key` is a number that a spreadsheet has rounded; fix: export that column as text",
-        "5 rows would be rejected",
+        "8 rows would be rejected",
     ]
     run = CliRunner().invoke(cli, [*given, *options])
     assert run.exit_code == 1, run.output
     assert events(ledger) == {
+        "7e10": [(1, "account.charged", "2026-01-01", 100)],
         "Käln": [(1, "account.charged", "2026-03-30", 2000)],
         "Köln": [(1, "account.charged", "2026-12-30", 123450)],
     }
