@@ -76,7 +76,8 @@ APART = {
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.decimalOperations.allowPrecisionLoss": "false",  # too many digits fail, too, instead of being rounded
 }
-_TIME = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]"}  # Spark's own ends with milliseconds
+_LOCAL_TIME = "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]"  # Spark's own ends with milliseconds
+_TIME = {"timestampFormat": f"{_LOCAL_TIME}[XXX]", "timestampNTZFormat": _LOCAL_TIME}
 
 
 class BadMapping(OnefoldError):

@@ -381,9 +381,10 @@ def test_a_key_with_the_digits_of_a_float_is_refused(spark: Any, ledger: Any, tm
 
 
 def test_a_time_keeps_its_microseconds(spark: Any) -> None:
-    rule = Rule(type="priced", data={"at": "TIMESTAMP '1997-01-01T09:00:00.123456Z'"})
+    local = "TIMESTAMP_NTZ '1997-01-01T09:00:00.123456'"
+    rule = Rule(type="priced", data={"at": "TIMESTAMP '1997-01-01T09:00:00.123456Z'", "local": local})
     (row,) = spark.range(1).select(backfill._event(rule).alias("event")).collect()
-    assert row.event.data == '{"at":"1997-01-01T09:00:00.123456Z"}'
+    assert row.event.data == '{"at":"1997-01-01T09:00:00.123456Z","local":"1997-01-01T09:00:00.123456"}'
 
 
 def test_a_field_that_the_event_lacks_or_that_is_personal_is_refused(spark: Any, ledger: Any, tmp_path: Path) -> None:
