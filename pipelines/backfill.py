@@ -186,9 +186,10 @@ def find_lookups(mapping: RowMapping) -> dict[str, Source]:
 
 
 def looked_up(rows: DataFrame, mapping: RowMapping, found: Mapping[str, Source]) -> DataFrame:
-    """The rows, each with the row of every lookup that belongs to it, null where none does.
+    """The rows, as `read_rows` has them, each with the row of every lookup that belongs to it, null where none does.
 
-    Raises BadMapping, and BadSource for a lookup in which a key is there twice, or a row can't be read.
+    One whose `by` cannot be computed has that as its PROBLEM. Raises BadMapping, and BadSource for a lookup in which a
+    key is there twice, or a row can't be read.
     """
     for name, lookup in mapping.lookups.items():
         if name in rows.columns:
@@ -205,8 +206,11 @@ def looked_up(rows: DataFrame, mapping: RowMapping, found: Mapping[str, Source])
             raise BadSource(f"{lookup.file}: {lookup.key} {twice[_KEY]} is there {twice['count']} times; fix: keep one")
         with having(rows.sparkSession, STRICT):
             _refuse_float(rows, f"lookups.{name}.by", lookup.by)
-            by = _tried(sql(lookup.by, mapping.times.twice).cast("string"))[_VALUE]
-        rows = rows.withColumn(_KEY, by).join(F.broadcast(known), _KEY, "left").drop(_KEY)
+            by = _tried(sql(lookup.by, mapping.times.twice).cast("string"))
+            why = _failure(by, f"`lookups.{name}.by`").alias("why")
+            failed = F.when(by.isNull(), F.struct(why, F.lit(None).cast("map<string, string>").alias("texts")))
+            rows = rows.withColumns({_KEY: by[_VALUE], PROBLEM: F.coalesce(PROBLEM, failed)})
+        rows = rows.join(F.broadcast(known), _KEY, "left").drop(_KEY)
     return rows
 
 

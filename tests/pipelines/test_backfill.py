@@ -559,7 +559,23 @@ type = "account.opened"
 """
 
 
-@pytest.mark.long  # in short, a dry run looks up, and rows become events once
+def test_what_cannot_be_looked_up_is_a_reject(spark: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"code": pa.array([1, 2], pa.int64()), "town": ["Bonn", "York"]}), tmp_path / "homes")
+    (tmp_path / "rows.csv").write_text("code\n1\nA1\n3\n")
+    by_number = LOOKUP.replace('by = "town"', 'by = "INT(code)"').replace('key = "town"', 'key = "code"')
+    (tmp_path / "mapping.toml").write_text(by_number.replace("homes.csv", "homes"))
+    mapping = read_mapping(tmp_path / "mapping.toml")
+    rows = read_rows(spark, find(str(tmp_path / "rows.csv")))
+    found = looked_up(rows, mapping, find_lookups(mapping)).select("code", "homes.town", f"{PROBLEM}.why")
+    cannot = "cannot be computed: a number does not fit, or a text or a local time is no such value"
+    assert {tuple(row) for row in found.collect()} == {
+        ("1", "Bonn", None),
+        ("A1", None, f"`lookups.homes.by` {cannot}"),
+        ("3", None, None),
+    }
+
+
+@pytest.mark.long  # in short, what cannot be looked up, above
 def test_a_row_is_looked_up_in_another_file_and_what_a_run_left_that_died_is_completed_by_any(
     spark: Any, ledger: Any, fill: Backfill, purchases: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
