@@ -189,7 +189,7 @@ def looked_up(rows: DataFrame, mapping: RowMapping, found: Mapping[str, Source])
     """The rows, as `read_rows` has them, each with the row of every lookup that belongs to it, null where none does.
 
     One whose `by` cannot be computed has that as its PROBLEM. Raises BadMapping, and BadSource for a lookup in which a
-    key is there twice, or a row can't be read.
+    key is there twice or is a float, or a row can't be read.
     """
     for name, lookup in mapping.lookups.items():
         if name in rows.columns:
@@ -198,6 +198,9 @@ def looked_up(rows: DataFrame, mapping: RowMapping, found: Mapping[str, Source])
         names = [each for each in known.columns if each != PROBLEM]
         if lookup.key not in names:
             raise BadMapping(f"{lookup.file} has no column {lookup.key}; it has {', '.join(names)}")
+        if isinstance(kind := known.schema[lookup.key].dataType, FloatType | DoubleType):
+            what = f"column {lookup.key} is a {kind.simpleString()}, whose digits are no key"
+            raise BadSource(f"{lookup.file}: {what}; fix: write it as whole numbers, or as text")
         if PROBLEM in known.columns and (wrong := known.where(F.col(PROBLEM).isNotNull()).first()):
             raise BadSource(f"{lookup.file}: {wrong[PROBLEM].why}; fix: correct it, as others are looked up in it")
         key = _column(lookup.key).cast("string").alias(_KEY)

@@ -559,8 +559,11 @@ type = "account.opened"
 """
 
 
-def test_what_cannot_be_looked_up_is_a_reject(spark: Any, tmp_path: Path) -> None:
-    pq.write_table(pa.table({"code": pa.array([1, 2], pa.int64()), "town": ["Bonn", "York"]}), tmp_path / "homes")
+def test_what_cannot_be_looked_up_is_a_reject_and_a_key_with_the_digits_of_a_float_is_refused(
+    spark: Any, tmp_path: Path
+) -> None:
+    towns = pa.array(["Bonn", "York"])
+    pq.write_table(pa.table({"code": pa.array([1, 2], pa.int64()), "town": towns}), tmp_path / "homes")
     (tmp_path / "rows.csv").write_text("code\n1\nA1\n3\n")
     by_number = LOOKUP.replace('by = "town"', 'by = "INT(code)"').replace('key = "town"', 'key = "code"')
     (tmp_path / "mapping.toml").write_text(by_number.replace("homes.csv", "homes"))
@@ -573,6 +576,9 @@ def test_what_cannot_be_looked_up_is_a_reject(spark: Any, tmp_path: Path) -> Non
         ("A1", None, f"`lookups.homes.by` {cannot}"),
         ("3", None, None),
     }
+    pq.write_table(pa.table({"code": pa.array([1.0, None]), "town": towns}), tmp_path / "homes")
+    with pytest.raises(BadSource, match=r"homes: column code is a double, whose digits are no key; fix: write it as "):
+        looked_up(rows, mapping, find_lookups(mapping))
 
 
 @pytest.mark.long  # in short, what cannot be looked up, above
