@@ -64,6 +64,7 @@ _TEXTS = {
     re.compile(r"\s*<([!?]|[A-Za-z][^<>]*($|>(<|\s*$)))"): "HTML or XML; fix: save it as CSV",
 }
 _NO_DATA = re.compile(r"\.|_SUCCESS$|_(common_)?metadata$|_temporary$|_(started|committed)_\d+$")  # of other tools
+_FOLDER = "a folder's name"  # what a column is that no file has
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _LONGEST_LINE = 1 << 20  # characters; a field may have 131,072, as Python's reader of CSV has it
 _LOST = {
@@ -225,20 +226,20 @@ def find(source: str, reading: Reading | None = None) -> Source:
     name `day=1997-01-01` of a subfolder gives its files the column `day`, as text.
     """
     reading = reading or Reading()
-    schemas, splits = dict[str, pa.Schema](), list[FileSplit]()
+    columns, splits = dict[str, dict[str, Any]](), list[FileSplit]()
     for file in _files(source):
         state, parquet = _state(file), _is_parquet(file)
         schema, groups = (_parquet_schema if parquet else _csv_schema)(file, reading)
         folders = tuple(_of_folders(file, Path(source)))
-        schema = pa.schema([*schema, *(pa.field(name, pa.string()) for name, _ in folders)])
-        _refuse_names(file, schema.names)
-        schemas[str(file)] = schema
+        _refuse_names(file, [*schema.names, *(name for name, _ in folders)])
+        columns[str(file)] = dict(zip(schema.names, schema.types, strict=True)) | {name: _FOLDER for name, _ in folders}
         splits += [FileSplit(str(file), group if parquet else None, folders, state) for group in range(groups)]
-    (first, schema), *others = schemas.items()
+    (first, kinds), *others = columns.items()
     for other, its in others:
-        _refuse_difference(first, schema, other, its)
+        _refuse_difference(first, kinds, other, its)
     _refuse_copies(splits)
-    return Source(splits, schema.append(pa.field(PROBLEM, _PROBLEM)), reading)
+    fields = [(name, pa.string() if kind is _FOLDER else kind) for name, kind in kinds.items()]
+    return Source(splits, pa.schema([*fields, (PROBLEM, _PROBLEM)]), reading)
 
 
 def _state(file: Path) -> tuple[int, int]:
@@ -347,11 +348,12 @@ def _refuse_copies(splits: list[FileSplit]) -> None:
                 raise BadSource(f"{file}: the same bytes as {other}; fix: remove one of them")
 
 
-def _refuse_difference(first: str, schema: pa.Schema, other: str, its: pa.Schema) -> None:
-    if differ := set(schema) ^ set(its):
-        name = min(field.name for field in differ)
-        told = [f"{each.field(name).type}" if name in each.names else "none" for each in (schema, its)]
-        raise BadSource(f"{other}: column {name} is {told[1]}, and {told[0]} in {first}; fix: load them one by one")
+def _refuse_difference(first: str, columns: dict[str, Any], other: str, its: dict[str, Any]) -> None:
+    """columns: the type of each, or _FOLDER."""
+    if differ := columns.items() ^ its.items():
+        name = min(name for name, _ in differ)
+        here, there = its.get(name, "none"), columns.get(name, "none")
+        raise BadSource(f"{other}: column {name} is {here}, and {there} in {first}; fix: load them one by one")
 
 
 # CSV

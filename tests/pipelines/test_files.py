@@ -329,6 +329,17 @@ def test_what_the_names_of_folders_tell_is_text_of_each_row(tmp_path: Path) -> N
     assert [(row["cents"], row["shop"]) for row in rows(tmp_path)] == [(0, "007"), (2, None), (1, "a/b")]
 
 
+@pytest.mark.parametrize("header", ["day,who", "who,day"])
+def test_a_column_is_in_all_files_of_a_folder_or_in_all_names_of_its_folders(header: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"{header}\n1,2\n")
+    (tmp_path / "day=2").mkdir()
+    (tmp_path / "day=2" / "b.csv").write_text("who\nann\n")
+    a, fix = tmp_path / "a.csv", "; fix: load them one by one"
+    assert told(tmp_path) == f"/day=2/b.csv: column day is a folder's name, and string in {a}{fix}"
+    (tmp_path / "a.csv").rename(tmp_path / "z.csv")
+    assert told(tmp_path).startswith("/z.csv: column day is string, and a folder's name in ")
+
+
 @pytest.mark.parametrize(
     ("table", "mark"), [("Delta", "_delta_log/0.json"), ("Hudi", ".hoodie/x"), ("Iceberg", "metadata/v1.metadata.json")]
 )
