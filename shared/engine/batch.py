@@ -43,7 +43,8 @@ class Batch:
     """Filled by the processors, committed by the engine, dropped when the commit fails.
 
     refused: what must not be tried again. last: partition and offset of the latest record that was handled.
-    repeats: how many commands were decided before. traced: records of traced stories. spans: to be told once committed.
+    repeats: how many commands were decided before. unparks: whether it has what came of operators' requests. traced:
+    records of traced stories. spans: to be told once committed.
     """
 
     def __init__(self, dead_letters: str, refused: Mapping[Handling, Refusal] = MappingProxyType({})) -> None:
@@ -55,6 +56,7 @@ class Batch:
         self.offsets: dict[Place, int] = {}
         self.outcomes: list[tuple[str, Outcome]] = []
         self.repeats = 0
+        self.unparks = False
         self.traced: list[tuple[SourceRecord, Identity]] = []
         self.spans: list[Span] = []
         self.count = 0

@@ -91,7 +91,7 @@ class Expiry:
         self._reached: dict[Place, bytes] = {}  # nor before there, until the next commit
 
     def restart(self) -> None:
-        """Of what was deleted, it is not known any more whether it is."""
+        """It is not known any more of what was deleted whether it is, or whether all that is stored expires later."""
         self._begins.clear()
         self._reached.clear()
 
@@ -116,7 +116,7 @@ class Expiry:
             key = indexing.key_of(entry)
             if not parking.holds(view.name, _Held(source, rows.partition, key)):  # else what is parked comes first
                 ended += view.end(key, rows, clock)
-        # what is not in the store yet expires later than this
+        # what is not in the store yet expires later than this, unless it was parked
         self._begins[place] = _entry(field, _second(parking.committed_clock(view.name, source).at))
         return ended > 0
 

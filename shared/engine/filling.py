@@ -88,6 +88,8 @@ class Filling:
 
     def committed(self, batch: Batch) -> None:
         self.pending = Batch(self._dead_letters)
+        if batch.unparks:  # rows of those keys may have expired while they were parked, and the store has them only now
+            self._expiry.restart()
         self._expiry.committed()
         self.careful -= {place for place, rows in batch.rows.items() if rows.changed}
         for handling in [each for each in self._refused if each[2] < batch.offsets.get(each[1], 0)]:
@@ -226,7 +228,7 @@ class Filling:
         """Returns whether there is more to do of it."""
         self._is_spreading = False
         refusal = self._refused.get((OPERATOR_REQUESTS, Place(record.topic, record.partition), record.offset))
-        self._expiry.restart()  # rows of the key may have expired while it was parked
+        self.batch.unparks = True
         note = await self._requests.fulfil(
             request,
             self.parking(record.partition),

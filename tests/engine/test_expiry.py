@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from threading import Semaphore
 from typing import Any, cast
 
 import pytest
@@ -198,44 +199,93 @@ def test_through_any_kills_a_replay_and_spark_have_the_same_rows(
     assert as_folded(live(again)) == as_folded(live(broker))
 
 
-def test_what_was_parked_counts_at_the_time_when_it_came(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its row waits for it, though it has expired meanwhile."""
-    healed = False
+class Buggy:
+    """Its view fails at what is bad, until it is healed."""
 
-    def fails(view: Fresh | None, event: EventEnvelope[ItemAdded], cart: str) -> Fresh:
-        if event.data.item == "bad" and not healed:
+    def __init__(self) -> None:
+        self.healed = False
+        self.service = replace(SERVICE, projections=(PROJECTIONS[0], replace(PROJECTIONS[1], project=self._fails)))
+
+    def _fails(self, view: Fresh | None, event: EventEnvelope[ItemAdded], cart: str) -> Fresh:
+        if event.data.item == "bad" and not self.healed:
             raise ValueError("a bug")
         return fresh(view, event, cart)
 
+
+@pytest.fixture
+def buggy(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Buggy:
     async def reread(_: object, place: Place, offsets: Sequence[int]) -> tuple[dict[int, Any], Failure]:
         reads = (read for read in broker.visible(place, 0) if read.offset in offsets)
         records = (MemoryRecord(place.topic, read.key or b"", read.value or b"", read.offset) for read in reads)
         return {record.offset: record for record in records}, NO_MORE_AT_ONCE
 
     monkeypatch.setattr(OperatorRequests, "_reread", reread)
-    service = replace(SERVICE, projections=(PROJECTIONS[0], replace(PROJECTIONS[1], project=fails)))
+    return Buggy()
+
+
+def retry(broker: Broker, cart: str) -> None:
+    number = partition_of(cart.encode(), TOPOLOGY.partitions)
+    request = OperatorRequest(action="retry", id=f"{FRESH.name}/{number}/{cart}")
+    broker.append(TOPOLOGY.parking.name, (cart.encode(), request.record[1]), None)
+
+
+def test_what_was_parked_counts_at_the_time_when_it_came(broker: Broker, buggy: Buggy) -> None:
+    """Its row waits for it, though it has expired meanwhile."""
     other = same_partition("ann")
     add(broker, "ann", 0, "tea")
     add(broker, other, 3_000, "tea")
     add(broker, "ann", 2_000, "bad")  # in time by the partition's clock, until 5,600
     add(broker, "ann", 2_500, "tea")
     add(broker, other, 4_000, "tea")
-    asyncio.run(worker(broker, service=service).work())
+    asyncio.run(worker(broker, service=buggy.service).work())
     assert live(broker)["ann"].state.items == 1, "has expired, and is held"
-    healed = True
-    number = partition_of(b"ann", TOPOLOGY.partitions)
-    retry = OperatorRequest(action="retry", id=f"{FRESH.name}/{number}/ann")
-    broker.append(TOPOLOGY.parking.name, (b"ann", retry.record[1]), None)
-    asyncio.run(worker(broker, "v", service).work())
+    buggy.healed = True
+    retry(broker, "ann")
+    asyncio.run(worker(broker, "v", buggy.service).work())
     assert live(broker)["ann"].sequence == 3
     assert as_folded(live(broker)) == rebuilt(broker)
     add(broker, other, 9_000)
-    asyncio.run(worker(broker, service=service).work())
+    asyncio.run(worker(broker, service=buggy.service).work())
     assert [*live(broker)] == [other]
-    parked = broker.latest(Place(TOPOLOGY.changelog(TOPOLOGY.parked).name, number))
+    number = partition_of(b"ann", TOPOLOGY.partitions)
     parked = broker.latest(Place(TOPOLOGY.changelog(TOPOLOGY.parked).name, number))
     noted = [key for key, value in parked.items() if value and b"clock/" in (key or b"")]
     assert len(noted) == 1, "what was noted of parked records is gone with them"
+
+
+def test_a_row_that_has_expired_while_it_was_parked_goes_though_none_was_found_before_its_commit(
+    broker: Broker, buggy: Buggy
+) -> None:
+    other = same_partition("ann")
+    add(broker, "ann", 2_000, "bad")  # the first of its key
+    add(broker, other, 9_000, "tea")
+    asyncio.run(worker(broker, service=buggy.service).work())
+    assert [*live(broker)] == [other]
+    buggy.healed = True
+    retry(broker, "ann")
+    at_work, may_commit = worker(broker, "v", buggy.service), Semaphore(0)
+    commit = at_work.producer.commit
+
+    def held(offsets: Mapping[Place, int], member: bytes) -> Mapping[Place, int]:
+        assert may_commit.acquire(timeout=60)
+        return commit(offsets, member)
+
+    at_work.producer.commit = held  # type: ignore[method-assign]
+
+    async def look_while_it_commits() -> None:
+        engine = at_work.engine
+        await at_work.start()
+        for _ in range(30):
+            await engine.step()
+            await engine._filling.end_expired()
+            if engine._committer.is_committing:
+                may_commit.release()
+            await engine._settle()
+
+    asyncio.run(look_while_it_commits())
+    changelog = Place(TOPOLOGY.changelog(FRESH).name, partition_of(b"ann", TOPOLOGY.partitions))
+    assert [read.value is None for read in broker.visible(changelog, 0) if read.key == b"ann"] == [False, True]
+    assert [*live(broker)] == [other]
 
 
 def test_many_that_expire_at_once_go_in_commits_of_their_own(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
