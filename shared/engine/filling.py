@@ -19,7 +19,7 @@ from shared.engine.processors import Processor
 from shared.engine.reading import Reading
 from shared.engine.references import ReferenceProcessor
 from shared.engine.retries import NO_MORE_AT_ONCE, OperatorRequests
-from shared.engine.sources import Source
+from shared.engine.sources import Source, Spreading
 from shared.engine.tracing import Tracer
 from shared.kafka.reader import ReadRecord
 from shared.kafka.transactions import RecordTooLarge
@@ -140,20 +140,21 @@ class Filling:
                 return  # the others are read again after the take-over
             self._alive()
             handled = records[start : start + size]
+            handlers = source.handlers(handled)
             self._handle(source, handled, parking)
-            if any(processor.is_spreading for processor in source.processors):
-                self._come_back(source, handled[0].offset)
+            if spreading := [processor for processor in handlers if processor.is_spreading]:
+                self._come_back(source, Spreading(handled[0].offset, spreading))
                 return
             source.handled(handled)
             self.batch.advance(source.place, source.position, len(handled))
             await self._pace.yield_to_http()
 
-    def _come_back(self, source: Source, offset: int) -> None:
-        """To the record at `offset`, which leads to more than has been done of it."""
-        source.is_spreading = True
-        self._reading.go_to(source.place, offset)
+    def _come_back(self, source: Source, spreading: Spreading) -> None:
+        """To a record that leads to more than has been done of it."""
+        source.spreading = spreading
+        self._reading.go_to(source.place, spreading.offset)
         self.batch.advance(source.place, source.position, 0)
-        self.batch.last = source.place, offset
+        self.batch.last = source.place, spreading.offset
 
     def _handle(self, source: Source, records: Sequence[ReadRecord], parking: Parking) -> None:
         """All of them, and one by itself if it is to tell what they cost."""
@@ -179,14 +180,14 @@ class Filling:
 
     def _process_together(self, source: Source, records: Sequence[ReadRecord], parking: Parking) -> None:
         if records:
-            for processor in source.processors:
+            for processor in source.handlers(records):
                 rows = self._rows_of(processor, source.place.number)
                 processor.process(source.begun(processor, records), rows, self.batch, parking)
 
     def _process_traced(self, source: Source, record: ReadRecord, of: Identity, parking: Parking) -> None:
         assert self._tracer is not None
         self.batch.traced.append((record, of))
-        for processor in source.processors:
+        for processor in source.handlers([record]):
             rows = self._rows_of(processor, source.place.number)
             if begun := source.begun(processor, [record]):
                 with self._tracer.handling(record, of, processor, self.batch, parking):
@@ -218,9 +219,9 @@ class Filling:
                 self.batch.bury(record, "wish.bad", str(error)[:REASON_MAX_CHARS])
             else:
                 if await self._fulfil(request, record):
-                    self._come_back(source, record.offset)
+                    self._come_back(source, Spreading(record.offset))
                     return
-            source.is_spreading = False
+            source.spreading = None
             source.position = record.offset + 1
             self.batch.advance(source.place, source.position, 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shared.engine.processors import Processor
 from shared.kafka.reader import ReadRecord
@@ -17,6 +18,13 @@ class SourceGone(Exception):
     """
 
 
+class Spreading(NamedTuple):
+    """A record that is handled in part, and goes on. by: the processors that are not done with it."""
+
+    offset: int
+    by: Sequence[Processor] = ()
+
+
 @dataclass(slots=True)
 class Source:
     """One partition.
@@ -24,7 +32,7 @@ class Source:
     position: the next offset to handle. end: the last end seen. handled_until: timestamp of the last record
     handled here. due_at: when a delayed source continues, 0 when it does not wait. Times in seconds since the epoch.
     due_by: the latest that it may wait until, by `elapsed_s`. begins: the first offset that a processor handles, by its
-    name, for those that pass over earlier ones. is_spreading: its next record is handled in part, and goes on.
+    name, for those that pass over earlier ones. spreading: its next record, if that is handled in part.
     held_back: whether nothing is read, as another version acts. followed: whether another version is followed here.
     """
 
@@ -36,7 +44,7 @@ class Source:
     due_at: float = 0.0
     due_by: float = 0.0
     begins: Mapping[str, int] = field(default_factory=dict)
-    is_spreading: bool = False
+    spreading: Spreading | None = None
     held_back: bool = False
     followed: bool = False
     _known_end: int = 0  # what lies before it was in the log at `_known_at`, by `elapsed_s`
@@ -45,6 +53,11 @@ class Source:
     @property
     def delay_s(self) -> float:
         return self.processors[0].delay_s if self.processors else 0.0
+
+    def handlers(self, records: Sequence[ReadRecord]) -> Sequence[Processor]:
+        """Who handles them: what is handled in part, only those that are not done with it."""
+        spreading = self.spreading
+        return self.processors if spreading is None or spreading.offset != records[0].offset else spreading.by
 
     def begun(self, processor: Processor, records: Sequence[ReadRecord]) -> Sequence[ReadRecord]:
         """Those of `records` that the processor does not pass over."""
@@ -72,7 +85,7 @@ class Source:
         return self.due_at <= now or self.due_by <= elapsed
 
     def handled(self, records: Sequence[ReadRecord]) -> None:
-        self.is_spreading = False
+        self.spreading = None
         self.position = records[-1].offset + 1
         self.handled_until = records[-1].timestamp / 1000
 

@@ -67,7 +67,7 @@ class Watch:
         self._held_back = self._open_transactions.check(stable, ends, now)
         self._out_of_sync = await self._find_out_of_sync(self.uncommitted.told(now))
         at_work = {
-            each for each in watched & (sources.keys() - self._holdings.unread()) if not sources[each].is_spreading
+            each for each in watched & (sources.keys() - self._holdings.unread()) if sources[each].spreading is None
         }
         at_fault = {place: self._holdings.reached[place] for place in at_work if place not in self.uncommitted}
         self._watchdog.check(turns + self._ask.asked, at_fault, stable, now)

@@ -18,10 +18,11 @@ from shared.domain.row import Row
 from shared.engine import references
 from shared.engine.retries import NO_MORE_AT_ONCE, OperatorRequests
 from shared.engine.wiring import processors_of, wired
+from shared.kafka.murmur2 import partition_of
 from shared.parking.parked import Failure, OperatorRequest
 from shared.runtime.positions import Place
 from shared.testing.conversation import MemoryRecord
-from shared.topology import Service, Table
+from shared.topology import Service, Table, Topology
 from tests.engine.assigned import Assigned
 from tests.faults.simulated import TRANSACTION_STEPS, Broker, Crash, Fault
 from tests.pipelines.boards.service import (
@@ -54,15 +55,15 @@ def broker() -> Broker:
     return broker_of(random.Random(1))
 
 
-def broker_of(chance: random.Random) -> Broker:
-    topics = [PLANNED.name, NAMED.name, *(topic.name for topic in TOPOLOGY.all_topics())]
+def broker_of(chance: random.Random, topology: Topology = TOPOLOGY) -> Broker:
+    topics = [PLANNED.name, NAMED.name, *(topic.name for topic in topology.all_topics())]
     return Broker(topics, TOPOLOGY.partitions, chance, TOPOLOGY.group)
 
 
 def worker(broker: Broker, name: str = "w", service: Service = SERVICE) -> Assigned:
-    processors = wired(TOPOLOGY, processors_of(service))
-    others = [PLANNED.name, NAMED.name]
-    return Assigned(broker, name, *PARTITIONS, topology=TOPOLOGY, processors=processors, others=others)
+    topology, others = service.topology, [PLANNED.name, NAMED.name]
+    processors = wired(topology, processors_of(service))
+    return Assigned(broker, name, *PARTITIONS, topology=topology, processors=processors, others=others)
 
 
 def say(broker: Broker, *said: tuple[Any, str, bytes]) -> None:
@@ -197,6 +198,36 @@ def test_many_rows_that_show_one_are_made_again_in_commits_of_their_own(
     assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= 3 * len(PARTITIONS) + 1
     assert seen[-1] == 61
     assert all(position for position in passed(broker).values())
+
+
+def test_references_of_one_topic_take_no_more_turns_than_the_one_with_most_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if they are done in different ones."""
+    monkeypatch.setattr(references, "AT_ONCE", 3)
+    alike = replace(AIRPORTS, name="alike")
+    table = replace(BOARD, refers=(("origin", AIRPORTS), ("target", alike)))
+    topology = replace(TOPOLOGY, tables=(ROUTES, AIRPORTS, alike, table))
+    views, joins = (FLOWN, MAPPED, replace(MAPPED, table=alike)), (replace(JOIN, table=table),)
+    service = replace(SERVICE, topology=topology, projections=views, joins=joins)
+    broker = broker_of(random.Random(1), topology)
+    flights = [f"f-{n}" for n in range(200) if partition_of(f"f-{n}".encode(), TOPOLOGY.partitions) == 0][:30]
+    say(broker, *(plan(flight, "ams", "ams" if n < 24 else "ber") for n, flight in enumerate(flights)))
+    at_work = worker(broker, "w", service)
+
+    async def turns() -> int:
+        await at_work.work()
+        say(broker, name("ams", "Polder"))
+        for turn in range(100):
+            if passed(broker)[0]:
+                return turn
+            await at_work.engine.step()
+            await at_work.engine._settle()
+        raise AssertionError("it is never done")
+
+    assert asyncio.run(turns()) <= 10 + 2  # until the event is copied
+    shown = [row.state.coming_from + row.state.going_to for row in live(broker, BOARD).values()]
+    assert sorted(shown) == ["Polder 1Polder 1"] * 24 + ["Polder 1ber"] * 6
 
 
 def test_a_row_that_would_be_too_large_stays_and_holds_nothing_up(
