@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 
 PAUSE_S = 0.5  # between looks at what is pending
 LONGEST_REST_S = 3_600.0  # that a target may ask for
+KEPT_OUT = (401, 403)  # the service does not take the runner's token: it may take the next
+FIX = "write a token with the service's scopes to --token-file; without one, set ONEFOLD_TOKEN and start again"
 
 
 class Pending(BaseModel):
@@ -82,9 +84,10 @@ class Calls:
             while True:
                 try:
                     await self._begin(calls)
-                    self._told = ""
+                    if not self._running:  # else it says only that rows can be read
+                        self._told = ""
                 except ClientError as error:  # the service is away: the next look may find it again
-                    self._tell(str(error))
+                    self._tell(error)
                 await asyncio.sleep(PAUSE_S)
 
     async def _begin(self, calls: asyncio.TaskGroup) -> None:
@@ -114,10 +117,10 @@ class Calls:
         """Whether this runner may make this attempt. If that can't be found out, it is not made, and expires."""
         try:
             asked = AttemptEffect(attempt=effect.attempt, repeats=self._target.repeats)
-            await self._service.send(self._of(effect, "attempt"), asked)
+            await self._send(effect, "attempt", asked)
         except ClientError as error:
             if not (isinstance(error, Refused) and error.code.endswith(".not_pending")):
-                self._tell(str(error))
+                self._tell(error)
             return False
         return True
 
@@ -142,22 +145,29 @@ class Calls:
         return "succeed", SucceedEffect(attempt=effect.attempt)
 
     async def _report(self, effect: Pending, path: str, outcome: Command) -> None:
-        """Until the service has it, as it would be called again otherwise."""
+        """Until the service has it, as it would be called again otherwise; also once the attempt has expired."""
         while True:
             try:
-                await self._service.send(self._of(effect, path), outcome)
+                await self._send(effect, path, outcome)
                 return
-            except Unavailable as error:
-                self._tell(str(error))
-            except Refused as error:
-                self._tell(str(error))
-                return
+            except ClientError as error:
+                self._tell(error)
+                if not isinstance(error, Unavailable) and not _is_kept_out(error):
+                    return
+            await asyncio.sleep(PAUSE_S)
 
-    def _of(self, effect: Pending, path: str) -> str:
-        return f"{path_of(self._path, effect.effect_id)}/{path}"
+    async def _send(self, effect: Pending, path: str, command: Command) -> None:
+        await self._service.send(f"{path_of(self._path, effect.effect_id)}/{path}", command)
+        self._told = ""
 
-    def _tell(self, reason: str) -> None:
+    def _tell(self, error: ClientError) -> None:
         """Once, until it goes on."""
+        reason = str(error)
         if reason != self._told:
-            log.error("effects wait for the service", target=self._target.name, reason=reason)
+            fix = {"fix": FIX} if _is_kept_out(error) else {}
+            log.error("effects wait for the service", target=self._target.name, reason=reason, **fix)
         self._told = reason
+
+
+def _is_kept_out(error: ClientError) -> bool:
+    return isinstance(error, Refused) and error.status in KEPT_OUT

@@ -1,4 +1,4 @@
-"""What a runner does while a target fails: the target rests, and only that one."""
+"""What a runner does while a target fails: the target rests, and only that one. And while its token is refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from pydantic import BaseModel
+from structlog.testing import capture_logs
 
 from shared.effects import CallFailed, Content, Target
 from shared.effects.runner import LONGEST_REST_S, PAUSE_S, Calls, Pending
@@ -38,6 +39,20 @@ class Memory:
             self._attempts[id_.partition("-")[0]][id_] += 1
         if verb == "succeed":
             self.done.add(id_)
+
+
+class Guarded(Memory):
+    """Refuses so many outcomes, as the token is no longer taken."""
+
+    def __init__(self, target: str, status: int, refusals: int) -> None:
+        super().__init__(target)
+        self._status, self._refusals = status, refusals
+
+    async def send(self, path: str, command: BaseModel) -> None:
+        if path.endswith("/succeed") and self._refusals:
+            self._refusals -= 1
+            raise Refused(self._status, "token.invalid", "it has expired")
+        await super().send(path, command)
 
 
 @dataclass(frozen=True)
@@ -115,3 +130,14 @@ def test_a_target_gets_no_call_for_as_long_as_it_asks_but_for_an_hour_at_most(
     call, rest, *_ = target.heard
     assert call == "1 at a time"
     assert rest == pytest.approx(rests_s, abs=1)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_an_outcome_waits_for_a_token_that_the_service_takes(status: int, run: Callable[..., None]) -> None:
+    """Else it would be called again."""
+    target = Failing("up", failures=0, at_once=1)
+    with capture_logs() as said:
+        run(Guarded("up", status, refusals=3), target)
+    assert len(target.heard) == COUNT
+    [told] = [each for each in said if each["event"] == "effects wait for the service"]
+    assert "--token-file" in told["fix"]
