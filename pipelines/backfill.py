@@ -448,11 +448,14 @@ class Backfill:
         key, id_ = (_tried(of(value).cast("string")) for value in (mapping.key, mapping.id or "''"))
         taken = _tried(of(mapping.where))
         places = {f"{_PLACE}{n}": _tried(of(_without_direction(order))) for n, order in enumerate(mapping.order)}
-        rounded = F.lit("`key` is a number that a spreadsheet has rounded; fix: export that column as text")
+        fix = "is a number that a spreadsheet has rounded; fix: export that column as text"
         wrong = F.coalesce(
             *(each["why"] for each in problem),
             _failure(key, "`key`"),
-            F.when(key[_VALUE].rlike(_ROUNDED), rounded),
+            *(
+                F.when(value[_VALUE].rlike(_ROUNDED), F.lit(f"{what} {fix}"))
+                for what, value in (("`key`", key), ("`id`", id_))
+            ),
             *_doubts(id_, "`id`", "so that nothing tells the row from others"),
             *_doubts(taken, "`where`"),
             *(_failure(place, "`order`") for place in places.values()),

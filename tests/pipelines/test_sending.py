@@ -70,6 +70,9 @@ def test_each_row_is_decided_once_while_workers_run(
         "`data.amount_cents` of account.charge cannot be computed: "
         "a number does not fit, or a text or a local time is no such value"
     )
+    rounded = "1 rows wrong: `id` is a number that a spreadsheet has rounded"
+    _, told = send("line,customer,opened,charged,cents\n1.2E+9,sent-ann,1997-01-01,,\n", "--dry-run")
+    assert any(line.startswith(rounded) for line in told), told
     code, told = send(NIGHT)
     assert (code, told[0]) == (1, "3 commands accepted by accounts, 0 were decided before"), told
     shown = CliRunner().invoke(cli, ["rejects", str(rejects)]).output.splitlines()
