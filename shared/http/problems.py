@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1
+
+_INVALID_TOKEN = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
 
 
 class Problem(BaseModel):
@@ -65,24 +67,15 @@ def on_bug(path: str, error: Exception) -> JSONResponse:
 
 def install(api: FastAPI) -> None:
     """Make every expected error of `api` a problem+json; `shared.http.limits.BugsAs500` does it for the others."""
-    api.add_exception_handler(NotReady, _on_not_ready)
-    api.add_exception_handler(RowUnreadable, _on_unreadable)
-    api.add_exception_handler(SendError, _on_send_error)
-    api.add_exception_handler(RequestValidationError, _on_invalid)
-    api.add_exception_handler(HTTPException, _on_http_error)
-    api.add_exception_handler(Unauthenticated, _on_unauthenticated)
-    api.add_exception_handler(Forbidden, _on_forbidden)
-    api.add_exception_handler(Archived, _on_archived)
-    api.add_exception_handler(TooMany, _on_too_many)
-    api.add_exception_handler(Forgotten, _on_forgotten)
+    for kind in _ANSWERS:
+        api.add_exception_handler(kind, answer_to)
 
 
 async def answer_to(request: Request, error: Exception) -> Response:
-    """What `request` would be answered for this error, as a part of an answer to more than that."""
+    """What `request` is answered for this error, maybe as a part of an answer to more than that."""
     for kind in type(error).__mro__:
-        if handler := request.app.exception_handlers.get(kind):
-            answer: Response = await handler(request, error)
-            return answer
+        if answer := _ANSWERS.get(kind):
+            return answer(request, error)
     return on_bug(request.url.path, error)
 
 
@@ -91,24 +84,18 @@ def not_valid(place: str, name: str, message: str) -> RequestValidationError:
     return RequestValidationError([{"loc": (place, name), "msg": message, "type": "value_error"}])
 
 
-async def _on_not_ready(_: Request, error: Exception) -> JSONResponse:
-    return not_ready(str(error))
-
-
-async def _on_unreadable(request: Request, error: Exception) -> JSONResponse:
+def _on_unreadable(request: Request, error: RowUnreadable) -> JSONResponse:
     log.error("a row can't be read", path=request.url.path, reason=str(error))
     return problem(500, RowUnreadable.code, str(error))
 
 
-async def _on_send_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, SendError)
+def _on_send_error(request: Request, error: SendError) -> JSONResponse:
     if error.retriable:
         return not_ready(f"the broker did not take the command: {error}. Use the same Idempotency-Key again")
     return on_bug(request.url.path, error)
 
 
-async def _on_invalid(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
+def _on_invalid(_: Request, error: RequestValidationError) -> JSONResponse:
     errors = [
         {"field": ".".join(str(part) for part in item["loc"]), "message": item["msg"], "kind": item["type"]}
         for item in error.errors()
@@ -120,8 +107,7 @@ def _invalid(errors: list[dict[str, Any]]) -> JSONResponse:
     return problem(422, "request.invalid", f"{errors[0]['field']}: {errors[0]['message']}", errors=errors)
 
 
-async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
+def _on_http_error(request: Request, error: HTTPException) -> JSONResponse:
     if error.status_code == HTTPStatus.BAD_REQUEST:  # FastAPI's, when json fails with anything but a JSONDecodeError
         return _invalid([{"field": "body", "message": "can't be read as JSON", "kind": "json_invalid"}])
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
@@ -139,24 +125,15 @@ def _allowed(request: Request, by_first: str) -> str:
     return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
-async def _on_unauthenticated(_: Request, error: Exception) -> JSONResponse:
-    headers = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
-    return problem(401, "token.invalid", str(error), headers=headers)
-
-
-async def _on_forbidden(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Forbidden)
-    return problem(403, error.code, str(error))
-
-
-async def _on_archived(_: Request, error: Exception) -> JSONResponse:
-    return problem(410, "history.archived", str(error))
-
-
-async def _on_too_many(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, TooMany)
-    return too_many(error)
-
-
-async def _on_forgotten(_: Request, error: Exception) -> JSONResponse:
-    return problem(409, "person.forgotten", str(error))
+_ANSWERS: Mapping[type, Callable[[Request, Any], Response]] = {
+    NotReady: lambda _, error: not_ready(str(error)),
+    RowUnreadable: _on_unreadable,
+    SendError: _on_send_error,
+    RequestValidationError: _on_invalid,
+    HTTPException: _on_http_error,
+    Unauthenticated: lambda _, error: problem(401, "token.invalid", str(error), headers=_INVALID_TOKEN),
+    Forbidden: lambda _, error: problem(403, error.code, str(error)),
+    Archived: lambda _, error: problem(410, "history.archived", str(error)),
+    TooMany: lambda _, error: too_many(error),
+    Forgotten: lambda _, error: problem(409, "person.forgotten", str(error)),
+}
