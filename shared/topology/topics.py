@@ -253,11 +253,6 @@ class Topology:
         """The same service with its `version` raised by one."""
         return replace(self, version=self.version + 1)
 
-    @property
-    def previous_version(self) -> Topology | None:
-        """The same service before its `version` was raised; None for the first."""
-        return None if self.version == 1 else replace(self, version=self.version - 1)
-
     @cached_property
     def dead_letters(self) -> Topic:
         """The records that could not be handled, with the reason; shared by all versions."""
