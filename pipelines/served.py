@@ -123,9 +123,7 @@ class _Pasts:
             return None
         sequences = {event.causation_id: event.sequence for event in events if event.causation_id is not None}
         for command_id, sequence in list(sequences.items())[-_OUTCOMES:]:
-            answer = await self._worker.of_row(
-                key, f"commands/{quote(command_id, safe='')}", {_NOT_FOUND, 409, 412, 500}
-            )
+            answer = await self._worker.of_row(key, f"commands/{quote(command_id, safe='')}", _DECIDED)
             if answer.status_code == _NOT_FOUND:
                 continue  # it was decided too long ago
             self._counts["outcomes"] += 1
