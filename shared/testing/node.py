@@ -10,7 +10,6 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, cast
@@ -23,6 +22,7 @@ from shared.engine.batch import Batch
 from shared.engine.processors import Processor
 from shared.engine.wiring import by_source, codecs_of, decider_of, wired
 from shared.kafka.murmur2 import partition_of
+from shared.kafka.reader import ReadRecord
 from shared.kafka.transactions import BY_KEY, Record
 from shared.runtime.clock import brokers_clock
 from shared.runtime.positions import Committed, Place
@@ -38,18 +38,6 @@ from shared.testing.conversation import entries
 from shared.topology.topics import Table, Topic, Topology
 
 LONGEST = 10_000  # chain of records that one leads to
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """A record as the processors read it."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
 
 
 class MemoryNode:
@@ -179,7 +167,7 @@ class MemoryNode:
         appended = self._append(Record(topic.name, key, value, BY_KEY if partition is None else partition))
         return appended.partition, appended.offset
 
-    def _append(self, record: Record) -> Appended:
+    def _append(self, record: Record) -> ReadRecord:
         """Handles the record, and then those it leads to, in the order of their logs."""
         appended = self._appended(record)
         unhandled = deque([appended])
@@ -192,15 +180,15 @@ class MemoryNode:
             f"give its Service no Timer here, because timers do not wait in memory"
         )
 
-    def _appended(self, record: Record) -> Appended:
+    def _appended(self, record: Record) -> ReadRecord:
         partition = self.partition(record.key or b"") if record.partition == BY_KEY else record.partition
         log = self.logs[Place(record.topic, partition)]
         log.append(record.value or b"")
-        return Appended(
+        return ReadRecord(
             record.topic, partition, len(log) - 1, record.key, record.value, int(brokers_clock.now() * 1000)
         )
 
-    def _handle(self, appended: Appended) -> Sequence[Appended]:
+    def _handle(self, appended: ReadRecord) -> Sequence[ReadRecord]:
         """The records that it leads to, which are not handled yet."""
         batch = Batch("dead")
         for processor in self._processors.get(appended.topic, ()):
