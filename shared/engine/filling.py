@@ -270,16 +270,7 @@ class Filling:
                     await self._pace.yield_to_http()
 
     def _rows_of(self, processor: Processor, partition: int) -> Rows | None:
-        if processor.table is None:
-            return None
-        rows = self.rows(processor.table, partition)
-        if processor.outcomes is not None:
-            rows.outcomes = self.rows(processor.outcomes, partition)
-        if processor.history_index is not None:
-            rows.ended = self.rows(processor.history_index, partition)
-        if processor.beside:
-            rows.beside = {table: self.rows(table, partition) for table in processor.beside}
-        return rows
+        return processor.rows_of(partial(self.rows, partition=partition))
 
     def rows(self, table: Table, partition: int) -> Rows[Any]:
         """The partition of the table as the batch sees it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -89,6 +89,19 @@ class Processor(ABC):
         """All that it writes."""
         own = self.table, self.outcomes, self.history_index, *self.joined
         return [table for table in own if table is not None]
+
+    def rows_of(self, of: Callable[[Table], Rows[Any]]) -> Rows | None:
+        """Those of its table, with the others that it needs beside them; None if it keeps none. of: gives a table's."""
+        if self.table is None:
+            return None
+        rows = of(self.table)
+        if self.outcomes is not None:
+            rows.outcomes = of(self.outcomes)
+        if self.history_index is not None:
+            rows.ended = of(self.history_index)
+        if self.beside:
+            rows.beside = {table: of(table) for table in self.beside}
+        return rows
 
     def process(self, records: Sequence[SourceRecord], rows: Rows | None, batch: Batch, parking: Parking) -> None:
         """Handle all `records`; one that can't be handled is parked, and later ones of its key if it holds them up."""

@@ -10,6 +10,7 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, cast
@@ -192,7 +193,7 @@ class MemoryNode:
         """The records that it leads to, which are not handled yet."""
         batch = Batch("dead")
         for processor in self._processors.get(appended.topic, ()):
-            rows = self._batch_rows(processor, appended.partition, batch)
+            rows = processor.rows_of(partial(self._rows_in, batch, appended.partition))
             failure = processor.attempt(appended, rows, batch)
             while processor.is_spreading:
                 failure = processor.attempt(appended, rows, batch)
@@ -205,18 +206,7 @@ class MemoryNode:
         self._waiting.committed(batch, {**self.event_offsets(appended.partition), **touched})
         return written
 
-    def _batch_rows(self, processor: Processor, partition: int, batch: Batch) -> Rows | None:
-        if processor.table is None or processor.codec is None:
-            return None
-        rows = self._table_rows(processor.table, partition, batch)
-        if processor.outcomes is not None:
-            rows.outcomes = self._table_rows(processor.outcomes, partition, batch)
-        if processor.history_index is not None:
-            rows.ended = self._table_rows(processor.history_index, partition, batch)
-        rows.beside = {table: self._table_rows(table, partition, batch) for table in processor.beside}
-        return rows
-
-    def _table_rows(self, table: Table, partition: int, batch: Batch) -> Rows[Any]:
+    def _rows_in(self, batch: Batch, partition: int, table: Table) -> Rows[Any]:
         place = Place(table.name, partition)
         if place not in batch.rows:
             store = cast(RowStore, _Store(self._rows[table.name]))
