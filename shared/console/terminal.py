@@ -108,7 +108,7 @@ def _row(member: Member, places: Sequence[ServicePartition]) -> Iterator[Text]:
     left_s = max((each.left_s for each in owned if each.left_s is not None), default=None)
     yield _plain(member.instance or "?")
     yield _plain(member.url)
-    yield _plain(_state(member), "" if member.ready else "red")
+    yield _plain(member.state, "" if member.ready else "red")
     yield cells
     yield _plain("?" if None in waiting else f"{sum(each or 0 for each in waiting):,}")
     yield _plain(f"{to_restore:,}{_for(left_s)}" if to_restore else "")
@@ -154,12 +154,6 @@ def _plain(text: str, style: str = "") -> Text:
     return Text(
         "".join(each if each.isprintable() or each == "\n" else "\N{REPLACEMENT CHARACTER}" for each in text), style
     )
-
-
-def _state(member: Member) -> str:
-    if not member.reachable:
-        return "silent"
-    return "not ready" if not member.ready else "idle" if member.idle else "ready"
 
 
 def _is_known(services: Iterable[Shown]) -> bool:

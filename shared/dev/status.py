@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from shared.dev.asking import Silent, ask
 from shared.dev.dead_letters import letters_of
 from shared.dev.stages import StageFailed
-from shared.http.cluster import Cluster, Member, SourcePartition, TablePartition
+from shared.http.cluster import Cluster, SourcePartition, TablePartition
 from shared.operations.provision import ProvisionError, declared_topics, differences, found_topics, placed
 from shared.runtime.settings import Settings
 from shared.runtime.status import Trouble
@@ -87,7 +87,7 @@ def _service(asked: _Asked) -> Iterator[Line]:
         return
     owned = _owned(cluster)
     for member in cluster.members:
-        yield Line("worker", f"{member.url}  {_state(member)}, {_places(owned[member.url])}", not member.ready)
+        yield Line("worker", f"{member.url}  {member.state}, {_places(owned[member.url])}", not member.ready)
         yield from map(_blocked, member.troubles or ())
     if orphans := {p.partition for table in cluster.tables.values() for p in table if p.active is None}:
         yield Line("ownerless", _places(orphans), wrong=True)
@@ -125,12 +125,6 @@ def _owned(cluster: Cluster) -> dict[str, set[int]]:
         if partition.active is not None:
             owned[partition.active].add(partition.partition)
     return owned
-
-
-def _state(member: Member) -> str:
-    if not member.reachable:
-        return "silent"
-    return "not ready" if not member.ready else "idle" if member.idle else "ready"
 
 
 def _places(partitions: set[int]) -> str:

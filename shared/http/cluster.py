@@ -33,6 +33,13 @@ class Member(BaseModel):
     large_rows: dict[str, int] | None = None
     machine: Machine | None = None
 
+    @property
+    def state(self) -> str:
+        """In a word or two, for people."""
+        if not self.reachable:
+            return "silent"
+        return "not ready" if not self.ready else "idle" if self.idle else "ready"
+
 
 class Standby(BaseModel):
     """restored: whether it had all rows as of its beginning; null from an older worker."""
