@@ -26,7 +26,7 @@ def check_topics(seen: Snapshot) -> Iterator[Finding]:
             yield Finding(
                 Severity.NOTICE,
                 "topic.left",
-                f"topics of {former.group} are left, and {_present(former, seen).group} runs now",
+                f"topics of {former.group} are left, and {seen.topology(former.service).group} runs now",
                 ", ".join(left),
                 "they take disk on every broker that has a copy, and make brokers slower to start",
                 dev("kafka", "topics", "--delete", "--topic", pattern),
@@ -42,7 +42,7 @@ def check_stores(seen: Snapshot) -> Iterator[Finding]:
                 yield Finding(
                     Severity.NOTICE,
                     "store.left",
-                    f"a store of {former.group} is left, and {_present(former, seen).group} runs now",
+                    f"a store of {former.group} is left, and {seen.topology(former.service).group} runs now",
                     str(store),
                     "it takes disk, and its rows are in changelogs as well",
                     shlex.join(["rm", "-r", str(store)]),
@@ -58,12 +58,8 @@ def former_versions(topologies: Iterable[Topology]) -> Iterator[Topology]:
 
 def _unused(seen: Snapshot) -> Iterator[Topology]:
     for former in former_versions(seen.topologies):
-        if seen.positions.get(_present(former, seen).group) and not seen.members[former.group]:
+        if seen.positions.get(seen.topology(former.service).group) and not seen.members[former.group]:
             yield former
-
-
-def _present(former: Topology, seen: Snapshot) -> Topology:
-    return next(each for each in seen.topologies if each.service == former.service)
 
 
 def _groups(seen: Snapshot) -> set[str]:

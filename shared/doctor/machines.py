@@ -117,8 +117,7 @@ def _moved(service: str, url: str, stores_bytes: int, settings: Settings) -> str
 
 def _or_share(service: str, seen: Snapshot) -> str:
     """As long as another worker would get partitions of those."""
-    topology = next(each for each in seen.topologies if each.service == service)
-    if len(seen.told[service].cluster.members) >= topology.partitions:
+    if len(seen.told[service].cluster.members) >= seen.topology(service).partitions:
         return ""
     return f", or on another machine: {dev('worker', service)}"
 

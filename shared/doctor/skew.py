@@ -53,14 +53,14 @@ def check_partitions(seen: Snapshot) -> Iterator[Finding]:
                 f"{topic}/{each.partition} of {service} has far more work than other partitions",
                 f"of all {others + 1} it has {_told(shares)}; {_work(each)}",
                 "one worker handles a partition, so the others can't help",
-                _relieved(each, told, _topology(service, seen)),
+                _relieved(each, told, seen.topology(service)),
             )
 
 
 def check_workers(seen: Snapshot) -> Iterator[Finding]:
     """Services in which each partition has a worker of its own, and all of these are busy."""
     for service, told in seen.told.items():
-        topology, busy = _topology(service, seen), _busy_by_worker(told)
+        topology, busy = seen.topology(service), _busy_by_worker(told)
         if len(busy) >= topology.partitions and all(each >= _HALF for each in busy.values()):
             yield Finding(
                 Severity.WARNING,
@@ -159,7 +159,3 @@ def _relieved(partition: SourcePartition, told: Told, topology: Topology) -> str
     if workers < topology.partitions:
         return dev("worker", topology.service)
     return f"use a machine with faster cores for {owner}; in what is not written yet, more partitions or another key"
-
-
-def _topology(service: str, seen: Snapshot) -> Topology:
-    return next(each for each in seen.topologies if each.service == service)

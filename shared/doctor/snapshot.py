@@ -104,6 +104,9 @@ class Snapshot:
         stamp = self.stamped.get((place, offset))
         return None if stamp is None else max(0.0, self.now - stamp)
 
+    def topology(self, service: str) -> Topology:
+        return next(each for each in self.topologies if each.service == service)
+
     def open_from(self) -> Iterator[tuple[Place, int]]:
         """Where open transactions begin, those of workers among them."""
         return ((place, each.stable) for place, each in self.bounds.items() if each.stable < each.end)
