@@ -14,7 +14,7 @@ from shared.dev import new_project, remove_demo
 from shared.dev.patterns import Foreign
 from shared.dev.record import Step
 from shared.dev.rename import rename_again
-from shared.dev.scaffold import new_of_kind_again, new_service_again
+from shared.dev.scaffold import new_of_kind, new_service
 from shared.dev.stages import StageFailed
 from shared.runtime.checkout import CHECKOUT
 
@@ -23,12 +23,12 @@ def redo(root: Path, step: Step) -> None:
     """Raises StageFailed when it can't be done."""
     match step:
         case {"verb": "new-service", "name": name, "like": like}:
-            new_service_again(root, name, like, step.get("singular"))
+            new_service(root, name, like, step.get("singular"), again=True)
         case {"verb": "new-service", "name": name, "kind": kind, "on": event, "topic": topic}:
             told = Foreign(event, topic, step.get("partitions"))
-            new_of_kind_again(root, name, kind, told, step.get("singular"))
+            new_of_kind(root, name, kind, told, step.get("singular"), again=True)
         case {"verb": "new-service", "name": name, "kind": kind}:
-            new_of_kind_again(root, name, kind, singular=step.get("singular"))
+            new_of_kind(root, name, kind, singular=step.get("singular"), again=True)
         case {"verb": "new-project", "name": name}:
             new_project.begin(root, name)
         case {"verb": "rename", "name": name}:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,37 +38,27 @@ class Created:
     additions: Mapping[str, str]
 
 
-def new_service(root: Path, name: str, like: str, singular: str | None = None) -> Created:
+def new_service(root: Path, name: str, like: str, singular: str | None = None, *, again: bool = False) -> Created:
     """Copies `like`, whole or not at all. singular: of `name`, if that is not `name` without its s.
+
+    again: as a clone has it, in another release. What else has its name there gives way, and neither its words nor
+    ruff's rules may refuse what was right when it was made.
 
     Raises StageFailed when the name cannot be used; then nothing is left behind.
     """
-    return _made(root, name, _of_service(root, like, new_words(root, like, name, singular)), _judged)
+    words = same_words(noun_of(root, like), name, singular) if again else new_words(root, like, name, singular)
+    return _made(root, name, _of_service(root, like, words), again=again)
 
 
-def new_service_again(root: Path, name: str, like: str, singular: str | None = None) -> None:
-    """Makes the copy that a clone has in another release: what else has its name there gives way.
-
-    Neither its words nor ruff's rules may refuse what was right when it was made. Raises StageFailed.
-    """
-    words = same_words(noun_of(root, like), name, singular)
-    forget(root, name)
-    _made(root, name, _of_service(root, like, words), formatted)
-
-
-def new_of_kind(root: Path, name: str, kind: str, on: Foreign | None = None, singular: str | None = None) -> Created:
+def new_of_kind(
+    root: Path, name: str, kind: str, on: Foreign | None = None, singular: str | None = None, *, again: bool = False
+) -> Created:
     """As `new_service`, of a pattern. on: what a process or a view is told of another service."""
-    words = free_words(root, PATTERNS[kind], name, singular)
-    return _made(root, name, _of_pattern(root, kind, words, on), _judged)
-
-
-def new_of_kind_again(root: Path, name: str, kind: str, on: Foreign | None = None, singular: str | None = None) -> None:
-    """As `new_service_again`, of a pattern."""
     if kind not in PATTERNS:
         raise StageFailed(f"there is no pattern of kind {kind}", f"name one of: {', '.join(PATTERNS)}")
-    words = same_words(PATTERNS[kind], name, singular)
-    forget(root, name)
-    _made(root, name, _of_pattern(root, kind, words, on), formatted)
+    old = PATTERNS[kind]
+    words = same_words(old, name, singular) if again else free_words(root, old, name, singular)
+    return _made(root, name, _of_pattern(root, kind, words, on), again=again)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +102,9 @@ def _check_clashes(texts: Texts, rename: Rename, words: Mapping[str, str], where
         raise StageFailed(f"{' and '.join(words.values())} cannot be told apart: {already}", "choose another name")
 
 
-def _made(root: Path, name: str, copy: _Copy, tidy: Callable[[Path, Path, Sequence[Path]], None]) -> Created:
+def _made(root: Path, name: str, copy: _Copy, *, again: bool) -> Created:
+    if again:
+        forget(root, name)
     files, texts, added = {**copy.files}, dict[Path, str](), dict[str, str]()
     if (compose := f"services/{name}/deploy/compose.yml") in files:
         composed, ports = with_ports(root, files[compose].decode())
@@ -127,7 +119,7 @@ def _made(root: Path, name: str, copy: _Copy, tidy: Callable[[Path, Path, Sequen
             path = staged / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        tidy(root, staged, _files(staged))
+        (formatted if again else _judged)(root, staged, _files(staged))
         _move(staged, root, copy.folders, texts)
     return Created(copy.folders, copy.words, added)
 
