@@ -14,7 +14,14 @@ from confluent_kafka import KafkaError
 from shared.runtime.settings import Mechanism, Principal, load_settings
 
 ANSWER_S = 10.0  # the longest wait for an answer: a frozen broker closes no connection; 60 or 40 by default
-# of a consumer that joins no group: librdkafka looks for a coordinator although nothing is committed
+IN_NO_GROUP: Mapping[str, Any] = {
+    "group.id": "nobody",  # required, but never joined
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+}
+"""Of a consumer whose partitions and offsets are chosen here."""
+# of such a consumer: librdkafka looks for a coordinator although nothing is committed
 GROUP_ERRORS = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.COORDINATOR_NOT_AVAILABLE})
 ABSENT_FIX = "fix: start the brokers, or name others in ONEFOLD_BOOTSTRAP"
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
 
-from shared.kafka.access import ANSWER_S, GROUP_ERRORS, client_config
+from shared.kafka.access import ANSWER_S, GROUP_ERRORS, IN_NO_GROUP, client_config
 from shared.runtime.positions import Place
 
 Answer = TypeVar("Answer")
@@ -22,13 +22,6 @@ _DENIED = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-
-_FROM_START = {
-    "group.id": "onefold",  # required; nothing is ever committed under it
-    "enable.auto.commit": False,
-    "enable.partition.eof": True,
-    "isolation.level": "read_committed",
-}
 
 
 class OffsetsUnknown(Exception):
@@ -100,7 +93,7 @@ class Offsets:
         if any(starts.values()):
             return True
         unread = {place for place, end in ends.items() if end}
-        with closing(Consumer(self._config | _FROM_START)) as consumer:
+        with closing(Consumer({**self._config, **IN_NO_GROUP})) as consumer:
             consumer.assign([TopicPartition(*place, 0) for place in unread])
             while unread:
                 found = consumer.poll(ANSWER_S)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from shared.kafka.access import ANSWER_S, client_config
+from shared.kafka.access import ANSWER_S, IN_NO_GROUP, client_config
 from shared.kafka.brokers import Bounds, Brokers, BrokersUnavailable, explained
 from shared.kafka.offsets import place_of
 from shared.kafka.reader import ReadRecord
@@ -23,10 +23,7 @@ _RECORDS_A_CHUNK = 1_000
 _WAIT_S = 0.02  # for a full chunk
 _SILENT_S = 30.0
 _READER = {
-    "group.id": "nobody",  # required, but never joined
-    "enable.auto.commit": False,
-    "enable.partition.eof": True,
-    "isolation.level": "read_committed",
+    **IN_NO_GROUP,
     "auto.offset.reset": "earliest",  # what retention removes meanwhile is not sought
     "max.partition.fetch.bytes": 1 << 20,
     "queued.min.messages": 20_000,

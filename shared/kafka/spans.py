@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from shared.kafka.access import GROUP_ERRORS, client_config
+from shared.kafka.access import GROUP_ERRORS, IN_NO_GROUP, client_config
 from shared.kafka.brokers import SETTLE_DEADLINE_S, Brokers, BrokersUnavailable, explained
 from shared.runtime.positions import Place
 
@@ -21,10 +21,7 @@ _RECORDS_A_CHUNK = 2_000
 _FEW = 1_000
 _WAIT_S = 0.05  # for a full chunk; the last one always takes this long
 _READER = {
-    "group.id": "nobody",  # required, but never joined
-    "enable.auto.commit": False,
-    "enable.partition.eof": True,
-    "isolation.level": "read_committed",
+    **IN_NO_GROUP,
     "fetch.wait.max.ms": 50,  # how long the news of an end can take; by default 500
     "auto.offset.reset": "error",  # records that retention removed are an error, not skipped
     "max.partition.fetch.bytes": 8 << 20,

@@ -10,7 +10,7 @@ from itertools import zip_longest
 
 from confluent_kafka import Consumer, TopicPartition
 
-from shared.kafka.access import client_config
+from shared.kafka.access import IN_NO_GROUP, client_config
 from shared.runtime.positions import Place
 
 _ROUND_S = 2.0  # a partition whose leader is away answers nothing
@@ -27,11 +27,10 @@ def stamps(bootstrap: str, offsets: Iterable[tuple[Place, int]]) -> dict[tuple[P
         by_place[each[0]].append(each)
     if not by_place:
         return {}
-    config = client_config(bootstrap) | {
-        "group.id": "doctor",  # the client asks for one, and never joins it
+    config = {
+        **client_config(bootstrap),
+        **IN_NO_GROUP,
         "isolation.level": "read_uncommitted",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
         "fetch.message.max.bytes": _FETCH_BYTES,
         "log_level": 0,
