@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,7 @@ def run_(
 ) -> None:
     """Call for SERVICE's effects until Ctrl-C. Any number of these may run; each attempt is made by one."""
     effects = declared_by(service, "effects")
-    token = operators_token() if token_file is None else lambda: token_file.read_text().strip()
+    token = operators_token() if token_file is None else partial(_token_in, token_file)
     run(effects, url or _known(service), token or None, load_settings())
 
 
@@ -46,6 +47,14 @@ def repeat(service: _Service, ids: _Ids, url: _Urls = None) -> None:
 def settle(service: _Service, ids: _Ids, url: _Urls = None) -> None:
     """Say that effects have happened that were given up or lost."""
     _sent("settle", service, ids, url or _known(service))
+
+
+def _token_in(file: Path) -> str:
+    """One that no service takes while the file is away, as when it is replaced: the runner tells, and asks again."""
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return "none"
 
 
 def _known(service: str) -> Sequence[str]:

@@ -43,6 +43,8 @@ def test_the_runner_is_told_its_workers_and_reads_its_token_anew(
     def run(found: Effects, urls: Sequence[str], token: Callable[[], str], settings: Settings) -> None:
         (tmp_path / "token").write_text("second\n")
         told.extend([found.path, *urls, token()])
+        (tmp_path / "token").unlink()  # by what replaces it
+        told.append(token())
 
     monkeypatch.setattr(effects, "declared_by", lambda *_: EFFECTS)
     monkeypatch.setattr(effects, "run", run)
@@ -50,7 +52,7 @@ def test_the_runner_is_told_its_workers_and_reads_its_token_anew(
     urls = ("--url", "http://one", "--url", "http://two")
     done = CliRunner().invoke(cli, ["effect", "run", "notices", *urls, "--token-file", str(tmp_path / "token")])
     assert done.exception is None
-    assert told == ["/errands", "http://one", "http://two", "second"]
+    assert told == ["/errands", "http://one", "http://two", "second", "none"]
 
 
 def test_a_runner_without_a_target_says_so_and_waits(tmp_path: Path) -> None:
