@@ -35,9 +35,10 @@ class ArchiveBehind(OnefoldError):
 
 
 class AnotherLog(OnefoldError):
-    """The topic ends before its archive does: it was recreated, or is a second cluster's, and its offsets mean others.
+    """The topic is not the one in the archive: it was recreated, or is a second cluster's, and its offsets mean others.
 
-    Operator action: archive it to another folder. The archive remains the history of the former topic.
+    Operator action: archive it to another folder, and name that one with --archive. The former one remains the history
+    of the former topic.
     """
 
 
@@ -83,6 +84,22 @@ class Archive:
         Raises ArchiveRestored.
         """
         return self._ends_in(self._noted())
+
+    def compared(self, brokers: Brokers) -> tuple[Positions, Positions, str]:
+        """`ends`, then the topic's, none of which is before them, and its id.
+
+        Raises ArchiveRestored, AnotherLog or BrokersUnavailable.
+        """
+        noted = self._noted()
+        archived, ends = self._ends_in(noted), brokers.settled_ends(self.topic)
+        (topic_id,) = brokers.topic_ids([self.topic])
+        if archived and (known := noted.get(_TOPIC, topic_id)) != topic_id:
+            made = f"{self.topic} was made again since it was archived in {self.path}"
+            fix = "archive it to another folder, and name that one with --archive"
+            raise AnotherLog(f"{made}: its id was {known}, and is {topic_id}; fix: {fix}")
+        if ahead := {p: (ends.get(p, 0), end) for p, end in archived.items() if ends.get(p, 0) < end}:
+            raise AnotherLog(f"{self.topic} no longer has what is archived of it in {self.path}: {_spans(ahead)}")
+        return archived, ends, topic_id
 
     def _ends_in(self, noted: Mapping[str, Any]) -> Positions:
         if noted:
@@ -134,15 +151,8 @@ class Archive:
 
         Raises ArchiveBehind, ArchiveRestored, AnotherLog, FolderNotShared or BrokersUnavailable.
         """
-        noted, first = self._noted(), brokers.starts(self.topic)
-        before = self._ends_in(noted)
-        (topic_id,) = brokers.topic_ids([self.topic])
-        if before and (known := noted.get(_TOPIC, topic_id)) != topic_id:
-            made = f"{self.topic} was made again since it was archived in {self.path}"
-            raise AnotherLog(f"{made}: its id was {known}, and is {topic_id}; fix: archive it to another folder")
-        ends = brokers.settled_ends(self.topic)
-        if ahead := {p: (ends.get(p, 0), end) for p, end in before.items() if ends.get(p, 0) < end}:
-            raise AnotherLog(f"{self.topic} no longer has what is archived of it in {self.path}: {_spans(ahead)}")
+        first = brokers.starts(self.topic)
+        before, ends, topic_id = self.compared(brokers)
         starts = {partition: before.get(partition, 0) for partition in ends}
         if lost := {p: (starts[p], first[p]) for p in ends if starts[p] < first[p]}:
             raise ArchiveBehind(f"{self.topic}: offsets were removed before they were archived: {_spans(lost)}")

@@ -342,7 +342,7 @@ class Backfill:
         """rejects: folder of a Delta table that is replaced: (key, source: the row as JSON, reason, code, own: whether
         the row itself is wrong, or another one of its aggregate).
 
-        Raises BadMapping, GroupIsLive, NotBegun, FolderNotShared, HistoryIncomplete or BrokersUnavailable.
+        Raises BadMapping, GroupIsLive, NotBegun, FolderNotShared, HistoryIncomplete, AnotherLog or BrokersUnavailable.
         """
         self._refuse_mapping(rows)
         self._refuse_workers()
@@ -371,7 +371,10 @@ class Backfill:
         return entered
 
     def try_out(self, rows: DataFrame) -> Trial:
-        """What `run` would do; writes nothing, and workers may run. Raises BadMapping or HistoryIncomplete."""
+        """What `run` would do; writes nothing, and workers may run.
+
+        Raises BadMapping, HistoryIncomplete or AnotherLog.
+        """
         self._refuse_mapping(rows)
         with having(self._spark, APART):
             judged = self._judged(rows, self._ends())

@@ -128,7 +128,7 @@ class Comparison:
     ) -> None:
         """archive: has the events that the topic no longer has. path: of a row, see `worker_at`.
 
-        Raises BrokersUnavailable, HistoryIncomplete, ServiceUnavailable, DeadLettersMoved or NothingRead.
+        Raises BrokersUnavailable, HistoryIncomplete, AnotherLog, ServiceUnavailable, DeadLettersMoved or NothingRead.
         """
         for _ in range(TRIES):
             before = present_scope(brokers, table, parked_keys(brokers, table))

@@ -32,13 +32,13 @@ def records_below(
     """Every committed record below `ends`, from the partitions in it. begins: by partition, before which no record is
     needed; some may be given all the same.
 
-    Raises HistoryIncomplete or BrokersUnavailable.
+    Raises HistoryIncomplete, AnotherLog, ArchiveRestored or BrokersUnavailable.
     """
     first = {partition: start for partition, start in brokers.starts(topic).items() if partition in ends}
+    archived = archive.compared(brokers)[0] if archive else {}  # though the topic may have all: it may be another
     needed = begins or {}
     if all(start <= needed.get(partition, 0) for partition, start in first.items()):
         return sources.topic(spark, brokers.bootstrap, topic, first, ends)
-    archived = archive.ends() if archive else {}
     reached = {partition: max(archived.get(partition, 0), needed.get(partition, 0)) for partition in first}
     for partition, start in first.items():
         if reached[partition] < start:

@@ -87,7 +87,7 @@ def check(
     them, rows and lists, with the changelog. archive: of a view, has the events that its topic no longer has. path: of
     a row, see `worker_at`.
 
-    Raises BrokersUnavailable, HistoryIncomplete, ServiceUnavailable, DeadLettersMoved or NothingRead.
+    Raises BrokersUnavailable, HistoryIncomplete, AnotherLog, ServiceUnavailable, DeadLettersMoved or NothingRead.
     """
     for _ in range(TRIES):
         before, _ = _scopes(brokers, table, None)

@@ -176,7 +176,8 @@ class Rebuild:
 
     def run(self, report: Report) -> int:
         """How many rows the new version has. Raises GroupIsLive, AlreadyBuilt, NothingBefore, HistoryBroken,
-        HistoryIncomplete, HistoryMoved or FolderNotShared; in that case the new version still does not exist."""
+        HistoryIncomplete, AnotherLog, HistoryMoved or FolderNotShared; in that case the new version still does not
+        exist."""
         plan = self._plan()
         rows = self._stage(plan, report)
         self._refuse_problems()

@@ -73,7 +73,7 @@ class Sending(Backfill):
         """rejects: as of a backfill; code: that of the refusal. `written` are the commands that are accepted.
 
         A row whose commands are not all valid sends none of them; no row stops another.
-        Raises BadMapping, NotDecided, SendError, FolderNotShared, HistoryIncomplete or BrokersUnavailable.
+        Raises BadMapping, NotDecided, SendError, FolderNotShared, HistoryIncomplete, AnotherLog or BrokersUnavailable.
         """
         self._refuse_mapping(rows)
         if not self._brokers.members(self._table.topology.group):

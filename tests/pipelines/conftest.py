@@ -35,6 +35,7 @@ from shared.runtime.settings import Settings
 from shared.topology.topics import Table, Topic, Topology
 from tests.conftest import accounts_stack
 from tests.faults.log import read_whole
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,6 +163,16 @@ class Ledger:
     def forget(self) -> None:
         """Deletes every record in the events topic, as retention does in time."""
         forget(self.bootstrap, self.table.events.name)
+
+    def make_again(self) -> None:
+        """Deletes the topic of events and creates it, as `repartition` does."""
+        brokers, name = Brokers(self.bootstrap), self.table.events.name
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.delete_topics([name])[name].result(60)
+        eventually(lambda: brokers.has(name), lambda there: not there)
+        provision([self.table.topology], Settings(bootstrap=self.bootstrap))
+        eventually(lambda: brokers.has(name))
+        self.__post_init__()  # a producer numbers what it sends to a topic, whichever that is
 
     def encoded_row(self, account: str) -> bytes:
         return DECIDER.row_codec.encode(self.rows[account])

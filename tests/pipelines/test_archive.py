@@ -74,7 +74,7 @@ def test_records_archived_during_a_read_are_given_once(
     ledger.forget()
     ledger.decide(("ann", CHARGE), ("bob", CHARGE))
     archive.extend(brokers)
-    monkeypatch.setattr(Archive, "ends", lambda _: known)  # another run has added to it since
+    monkeypatch.setattr(Archive, "_ends_in", lambda *_: known)  # another run has added to it since
     ends = brokers.settled_ends(archive.topic)
     assert records_below(spark, brokers, archive.topic, ends, archive).frame.count() == 4
 
@@ -203,7 +203,7 @@ def test_a_partition_without_an_archived_record_is_read_from_the_topic(
     ledger.forget()
     ledger.decide(("bob", OpenAccount()))
     known = {partition: end for partition, end in archive.ends().items() if end}  # what the records alone show
-    monkeypatch.setattr(archive, "ends", lambda: known)
+    monkeypatch.setattr(archive, "_ends_in", lambda _: known)
     assert consistency.check(spark, brokers, ledger.table, archive=archive).agree == 2
 
 
@@ -217,7 +217,9 @@ def test_a_gap_before_unarchived_records_is_refused(archive: Archive, brokers: B
     assert archive.records().count() == 1
 
 
-def test_a_topic_that_ends_before_its_archive_is_refused(archive: Archive, brokers: Brokers, ledger: Any) -> None:
+def test_a_topic_that_ends_before_its_archive_is_refused(
+    spark: Any, archive: Archive, brokers: Brokers, ledger: Any
+) -> None:
     ledger.decide(("ann", OpenAccount()))
     archive.extend(brokers)
     ends = archive.ends()
@@ -225,6 +227,8 @@ def test_a_topic_that_ends_before_its_archive_is_refused(archive: Archive, broke
     archive.append(archive.between(brokers, ends, ends), ends, longer)
     with pytest.raises(AnotherLog, match="no longer has what is archived of it"):
         archive.extend(brokers)
+    with pytest.raises(AnotherLog, match="no longer has what is archived of it"):
+        records_below(spark, brokers, archive.topic, ends, archive)
     assert archive.ends() == longer
 
 
@@ -239,6 +243,22 @@ def test_a_topic_that_was_made_again_is_refused_however_long_it_is(
         with pytest.raises(AnotherLog, match=r"was made again since it was archived in .*, and is another; fix: "):
             archive.extend(brokers)
     assert archive.extend(brokers).records == 1
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_an_archive_is_not_read_for_a_topic_that_was_made_again(
+    spark: Any, archive: Archive, brokers: Brokers, ledger: Any, cut: bool
+) -> None:
+    ledger.decide(("ann", OpenAccount()), ("ann", CHARGE))
+    archive.extend(brokers)
+    ledger.make_again()
+    ledger.decide(("ann", CHARGE))
+    if cut:
+        ledger.forget()  # of fewer records than are archived
+    ledger.decide(("ann", CHARGE), ("ann", CHARGE))
+    ends = brokers.settled_ends(archive.topic)
+    with pytest.raises(AnotherLog, match=f"{archive.topic} was made again since it was archived in {archive.path}: "):
+        records_below(spark, brokers, archive.topic, ends, archive)
 
 
 def test_an_archive_that_was_restored_to_before_a_run_is_refused_until_it_is_whole(

@@ -25,6 +25,7 @@ from pyspark.sql import Row
 from typer.testing import CliRunner
 
 from pipelines import cli, pictures, results, sources
+from pipelines.archive import AnotherLog, Archive
 from pipelines.catalog import table_of
 from pipelines.event_columns import event_columns
 from pipelines.events import HistoryIncomplete
@@ -170,6 +171,22 @@ def test_a_stream_does_not_accept_an_archive(tmp_path: Path) -> None:
     run = CliRunner().invoke(cli.cli, ["insights", "--stream", "--archive", str(tmp_path)])
     assert run.exit_code == 2
     assert "does not read an archive" in run.output
+
+
+def test_nothing_is_counted_with_an_archive_of_a_topic_that_was_made_again(
+    spark: Any, ledger: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.decide(("ann", OpenAccount()))
+    table, root, out = ledger.table, str(tmp_path / "archive"), tmp_path / "pictures"
+    Archive(spark, root, table.topology.service, table.events.name).extend(Brokers(ledger.bootstrap))
+    ledger.make_again()
+    ledger.decide(("ann", Charge(amount_cents=500)), ("ann", Charge(amount_cents=500)))
+    monkeypatch.setattr(cli, "table_of", lambda *_: table)
+    monkeypatch.setattr(cli, "services", list)
+    options = ["--archive", root, "--out", str(out), "--bootstrap", ledger.bootstrap]
+    run = CliRunner().invoke(cli.cli, ["insights", *options])
+    assert isinstance(run.exception, AnotherLog)
+    assert not out.exists()
 
 
 def test_a_stream_does_not_start_on_a_truncated_topic(

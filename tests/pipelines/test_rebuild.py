@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from pipelines import consistency, folds
 from pipelines import parked as parked_rows
-from pipelines.archive import Archive
+from pipelines.archive import AnotherLog, Archive
 from pipelines.catalog import table_of
 from pipelines.cli import cli
 from pipelines.events import HistoryIncomplete
@@ -414,6 +414,24 @@ def test_what_was_folded_from_another_archive_is_folded_again(
     with pytest.raises(HistoryBroken):
         Rebuild(spark, brokers, [ledger.table], 2, tmp_path / "work", archive=lambda _: wrong).run(ignore)
     assert Rebuild(spark, brokers, [ledger.table], 2, tmp_path / "work", archive=lambda _: right).run(ignore) == 1
+
+
+@pytest.mark.usefixtures("rebuild")
+def test_an_archive_of_a_topic_that_was_made_again_is_in_no_row(
+    spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path
+) -> None:
+    archive = Archive(spark, str(tmp_path / "archive"), "accounts", ledger.table.events.name)
+    ledger.decide(("ann", OpenAccount()), *[("ann", CHARGE)] * 3)
+    archive.extend(brokers)
+    ledger.make_again()
+    ledger.rows.clear()
+    ledger.decide(("ann", OpenAccount()))
+    ledger.forget()
+    ledger.decide(*[("ann", Charge(amount_cents=1))] * 4)  # only the last is behind what is archived
+    build = Rebuild(spark, brokers, [ledger.table], 2, tmp_path / "work", archive=lambda _: archive)
+    with pytest.raises(AnotherLog):
+        build.run(ignore)
+    assert brokers.positions(build.topology.group) == {}
 
 
 def test_a_rebuild_needs_positions_to_start_from(spark: Any, ledger: Any, brokers: Brokers, tmp_path: Path) -> None:
