@@ -56,15 +56,8 @@ def _rebuild(lab: Lab, begin: Begin, source: Input, cores: int, *, archived: boo
     """archived: as if the topic had only the end of it. How long archiving takes is apart."""
     with begin(f"rebuild, cores: {cores}{f', from an archive of {source.partitions} partitions' * archived}") as now:
         place = [lab.settings.bootstrap, lab.service("rebuilt"), source.topic.name]
-        side = [
-            sys.executable,
-            "-P",
-            "-m",
-            "bench.sides.spark",
-            *place,
-            str(cores),
-            MEMORY_ARCHIVED if archived else MEMORY,
-        ]
+        memory = MEMORY_ARCHIVED if archived else MEMORY
+        side = [sys.executable, "-P", "-m", "bench.sides.spark", *place, str(cores), memory]
         side += [str(source.partitions), *(["archived"] if archived else [])]
         environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
         run = subprocess.run(side, cwd=CHECKOUT, env=environment, capture_output=True, text=True)
