@@ -20,6 +20,7 @@ from pipelines.sinks import refuse_unshared
 from shared.domain.errors import OnefoldError
 from shared.kafka.brokers import Brokers, Positions
 
+LOG_KEPT = "interval 366 days"  # a commit and its checkpoint, else there are more with each run, and ever larger ones
 KEPT_HOURS = 7 * 24  # files that compaction replaced are kept so long, for readers that have begun
 _SHOWN = 5
 _ENDS, _TOPIC = "onefold.ends", "onefold.topic"
@@ -186,7 +187,8 @@ class Archive:
             .mode("append")
             .partitionBy("occurred_on")
             .option("userMetadata", json.dumps(note))
-            .option("delta.logRetentionDuration", "interval 36500 days")  # the ends are in the log
+            .option("delta.logRetentionDuration", LOG_KEPT)  # if no note is left in it, rows say how far all is
+            .option("delta.setTransactionRetentionDuration", LOG_KEPT)  # those of such a run may begin before it did
             # Delta lets only one of two runs from the same start commit, and remembers the last one
             .option("txnAppId", self.topic)
             .option("txnVersion", sum(starts.values()))

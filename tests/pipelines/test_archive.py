@@ -60,9 +60,7 @@ def test_each_run_adds_the_new_committed_records(archive: Archive, brokers: Brok
     assert list(archive.problems(brokers)) == []
     assert list(archive.broken_sequences()) == ["noise: 1 events, numbered from None to None"]
     (kept,) = archive.table().detail().select("properties").collect()
-    assert (
-        kept.properties["delta.logRetentionDuration"] == "interval 36500 days"
-    )  # Delta's own is 30, then ends are lost
+    assert kept.properties["delta.logRetentionDuration"] == "interval 366 days"  # Delta's own is 30
 
 
 def test_records_archived_during_a_read_are_given_once(
@@ -243,6 +241,27 @@ def test_a_topic_that_was_made_again_is_refused_however_long_it_is(
         with pytest.raises(AnotherLog, match=r"was made again since it was archived in .*, and is another; fix: "):
             archive.extend(brokers)
     assert archive.extend(brokers).records == 1
+
+
+def test_the_log_of_a_year_ago_is_gone_and_the_next_run_goes_on(
+    spark: Any, archive: Archive, brokers: Brokers, ledger: Any
+) -> None:
+    def run() -> set[Path]:
+        ledger.decide(("ann", CHARGE))
+        assert archive.extend(brokers).records == 1
+        return {each for each in (Path(archive.path) / "_delta_log").iterdir() if each.suffix in (".json", ".parquet")}
+
+    ledger.decide(*ANN_AND_BOB)
+    archive.extend(brokers)
+    spark.sql(f"ALTER TABLE delta.`{archive.path}` SET TBLPROPERTIES (delta.checkpointInterval = 2)")
+    former = [run() for _ in range(3)][-1]
+    for place in (Path(archive.path) / "_delta_log").iterdir():
+        os.utime(place, (time.time() - 400 * 86_400,) * 2)
+    for _ in range(4):
+        now = run()
+    assert not former & now
+    assert archive.records().count() == 9
+    assert list(archive.problems(brokers)) == []
 
 
 @pytest.mark.parametrize("cut", [False, True])
