@@ -403,7 +403,8 @@ class Backfill:
         mapping = self._mapping
         of_rules = (value for rule in mapping.rules for value in (rule.where, *rule.data.values()))
         of_rows = mapping.key, *mapping.moments, mapping.where, *map(_without_direction, mapping.order)
-        used = [F.expr(value) for value in (*of_rows, *of_rules, *filter(None, [mapping.id]))]
+        of_lookups = (lookup.by for lookup in mapping.lookups.values())
+        used = [F.expr(value) for value in (*of_rows, *of_rules, *of_lookups, *filter(None, [mapping.id]))]
 
         def is_used(name: str) -> bool:
             try:

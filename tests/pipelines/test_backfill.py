@@ -587,7 +587,7 @@ def test_a_row_is_looked_up_in_another_file_and_what_a_run_left_that_died_is_com
 ) -> None:
     (tmp_path / "mapping.toml").write_text(LOOKUP)
     (tmp_path / "homes.csv").write_text("town,zone\nBerlin,Europe/Berlin\nBonn,Europe/Berlin\nYork,Europe/London\n")
-    (tmp_path / "rows.csv").write_text("customer,town,month,day\nzoe,York,7,1\nyan,Bonn,1,1\nxia,Ys,1,1\n")
+    (tmp_path / "rows.csv").write_text("customer,town,month,day,note\nzoe,York,7,1,\nyan,Bonn,1,1,\nxia,Ys,1,1,\n")
     ledger.decide(("gus", OpenAccount()))
     write, rejects = backfill._write_in_order, str(tmp_path / "rejects")
 
@@ -601,8 +601,9 @@ def test_a_row_is_looked_up_in_another_file_and_what_a_run_left_that_died_is_com
             fill.run(purchases.where("customer = 'bob'"), rejects)
     mapping = read_mapping(tmp_path / "mapping.toml")
     found = looked_up(read_rows(spark, find(str(tmp_path / "rows.csv"))), mapping, find_lookups(mapping))
-    done = Backfill(spark, Brokers(ledger.bootstrap), ledger.table, mapping).run(found, rejects)
-    assert done == Entered(written=2, known=0, rejected=1)
+    by_town = Backfill(spark, Brokers(ledger.bootstrap), ledger.table, mapping)
+    assert by_town.try_out(found).unused == ["note"]
+    assert by_town.run(found, rejects) == Entered(written=2, known=0, rejected=1)
     at = {key: event["occurred_at"] for key, event in read_events(ledger) if key in ("zoe", "yan")}
     assert at == {"zoe": "1997-07-01T11:00:00Z", "yan": "1997-01-01T11:00:00Z"}
     assert str(consistency.check(spark, Brokers(ledger.bootstrap), ledger.table)) == "4 of 4 accounts agree"
