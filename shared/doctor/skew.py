@@ -69,8 +69,7 @@ def check_workers(seen: Snapshot) -> Iterator[Finding]:
                 f"{len(busy)} workers have one of {topology.partitions} partitions each, and handle records for "
                 f"{min(busy.values()):.0%} to {max(busy.values()):.0%} of the time, beside commits and requests",
                 "another worker would be idle",
-                "use machines with faster cores; the number of partitions is for ever, so declare more of them only in "
-                "a service that has no records yet",
+                f"use machines with faster cores, or {_more_partitions(topology)}",
             )
 
 
@@ -158,4 +157,8 @@ def _relieved(partition: SourcePartition, told: Told, topology: Topology) -> str
     workers, owner = len(told.cluster.members), partition.active
     if workers < topology.partitions:
         return dev("worker", topology.service)
-    return f"use a machine with faster cores for {owner}; in what is not written yet, more partitions or another key"
+    return f"use a machine with faster cores for {owner}, or {_more_partitions(topology)}"
+
+
+def _more_partitions(topology: Topology) -> str:
+    return f"stop all services for {dev('repartition', '--partitions', str(2 * topology.partitions))}"

@@ -113,7 +113,7 @@ def check_surplus(seen: Snapshot) -> Iterator[Finding]:
                 f"{surplus} workers of {topology.service} have nothing to do",
                 f"{len(members)} workers share {topology.partitions} partitions and {seen.settings.standbys} standbys "
                 f"of each: no more than {useful} can be of use",
-                "they take memory and connections; a number of partitions is for ever, so more would not help",
+                "they take memory and connections",
                 dev("stop", topology.service, *chain(*(("--worker", url) for url in sorted(idle)[:surplus]))),
             )
 

@@ -10,7 +10,7 @@ FOLLOWUPS = Table("followups", source=COMMANDS, indexes=("phase",))
 
 DEADLINES = Timer(source=TIMERS, target=COMMANDS, delay_s=30.0)
 
-# Its `partitions`, 8 by default, are final once anything is written, and as many as those of the topics that it reads.
+# Its `partitions`, 8 by default, are as many as those of the topics that it reads.
 TOPOLOGY = Topology("followups", topics=(COMMANDS, EVENTS, TIMERS), tables=(FOLLOWUPS,))
 
 THINGS_EVENTS = Topic("things.events.v1")

@@ -10,5 +10,5 @@ NICKNAMES = Table("nicknames", source=COMMANDS, indexes=("phase", "claimant"), e
 
 EXPIRY = Timer(source=TIMERS, target=COMMANDS, delay_s=900.0)
 
-# Its `partitions`, 8 by default, are final once anything is written: they limit how many workers can be busy.
+# Its `partitions`, 8 by default, limit how many workers can be busy; later only `repartition` makes more of them.
 TOPOLOGY = Topology("nicknames", topics=(COMMANDS, EVENTS, TIMERS), tables=(NICKNAMES,), history=EVENTS)

@@ -6,5 +6,5 @@ THINGS_EVENTS = Topic("things.events.v1")
 
 TALLIES = Table("tallies", source=THINGS_EVENTS, indexes=("times",))
 
-# Its `partitions`, 8 by default, are final, and as many as those of the topics that it reads.
+# Its `partitions`, 8 by default, are as many as those of the topics that it reads.
 TOPOLOGY = Topology("tallies", topics=(), tables=(TALLIES,))

@@ -7,5 +7,5 @@ EVENTS = Topic("things.events.v1")
 
 THINGS = Table("things", source=COMMANDS, indexes=("phase",))
 
-# Its `partitions`, 8 by default, are final once anything is written: they limit how many workers can be busy.
+# Its `partitions`, 8 by default, limit how many workers can be busy; later only `repartition` makes more of them.
 TOPOLOGY = Topology("things", topics=(COMMANDS, EVENTS), tables=(THINGS,))
