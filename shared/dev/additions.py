@@ -6,7 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
-COMPOSE = "docker-compose.yml"
+_COMPOSE = "docker-compose.yml", "compose.secure.yml"
 LIST = "services/compose.yml"
 SCRAPED = "services/prometheus.yml"
 
@@ -79,9 +79,9 @@ def forget(root: Path, service: str) -> None:
             (root / file).write_text(re.sub(r"^include:\n\Z", _NONE, left, flags=re.MULTILINE))
 
 
-def is_composed(root: Path, name: str) -> bool:
-    """Whether the compose file has a block, or anything else, of that name."""
-    return bool(re.search(rf"^  {name}:", _text(root / COMPOSE), re.MULTILINE))
+def composed_in(root: Path, name: str) -> str | None:
+    """Which of Compose's files has a block, a secret or anything else of that name."""
+    return next((file for file in _COMPOSE if re.search(rf"^  {name}:", _text(root / file), re.MULTILINE)), None)
 
 
 def _text(file: Path) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from shared.dev.additions import COMPOSE, is_composed
+from shared.dev.additions import composed_in
 from shared.dev.renaming import own_wire_names, wire_names
 from shared.dev.stages import StageFailed
 from shared.runtime.checkout import found_services
@@ -124,5 +124,5 @@ def _check_free(root: Path, new: Noun) -> None:
         if re.search(rf'"{new.plural}[.-]', module.read_text()):
             topics = f"topics of {new.plural} are named in {module.relative_to(root)}"
             raise StageFailed(f"{new.plural} is taken: {topics}", "choose another name")
-    if is_composed(root, new.plural):
-        raise StageFailed(f"{new.plural} is taken: it is in {COMPOSE}", "choose another name")
+    if file := composed_in(root, new.plural):
+        raise StageFailed(f"{new.plural} is taken: it is in {file}", "choose another name")

@@ -7,6 +7,7 @@ says how it is run. Everything is made in a folder of its own and moved into pla
 from __future__ import annotations
 
 import ast
+import fcntl
 import json
 import re
 import shutil
@@ -103,6 +104,12 @@ def _check_clashes(texts: Texts, rename: Rename, words: Mapping[str, str], where
 
 
 def _made(root: Path, name: str, copy: _Copy, *, again: bool) -> Created:
+    with (root / "pyproject.toml").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # else two at once have the same ports, and only one has its line in the lists
+        return _made_alone(root, name, copy, again=again)
+
+
+def _made_alone(root: Path, name: str, copy: _Copy, *, again: bool) -> Created:
     if again:
         forget(root, name)
     files, texts, added = {**copy.files}, dict[Path, str](), dict[str, str]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,15 @@ def test_a_service_is_made_of_a_pattern_whose_names_it_drops_and_made_again(
     assert checkout.files() == after
     forget(checkout.root, "parcels")
     assert checkout.files() == before
+
+
+def test_two_services_that_are_made_at_once_have_ports_and_lines_of_their_own(checkout: Checkout) -> None:
+    names = ["parcels", "crates"]
+    with ThreadPoolExecutor() as pool:
+        made = [*pool.map(lambda name: new_of_kind(checkout.root, name, "aggregate"), names)]
+    assert len({each.additions[LIST].split("ports ")[1] for each in made}) == 2
+    for list_ in (LIST, SCRAPED):
+        assert [name for name in names if name in (checkout.root / list_).read_text()] == names
 
 
 def test_what_a_process_is_told_is_an_event_of_another_service(untouched: Checkout) -> None:
@@ -218,6 +228,7 @@ REFUSED = [
     ("operations", None, "operators have its scopes"),
     ("chapters", None, "the engine keeps a table of that name"),
     ("parked", "lot", "the engine keeps a table of that name"),
+    ("peers", None, r"peers is taken: it is in compose\.secure\.yml"),
     ("accounts", None, "accounts is taken"),
     ("account", None, "account is taken"),
     ("ledgers", "account", "account is taken"),
