@@ -87,7 +87,7 @@ def health_routes(node: Node, peers: Peers) -> APIRouter:
             return problem(404, "partition.unknown", f"the key is in partition {asked}; fix: leave out partition")
         for table in node.topology.all_tables():
             if not node.serves(table, asked):
-                return await peers.forward(request, node.owner(table, asked))
+                return await peers.forward(request, node.owner(table, asked), with_body=False)
         return Ready()
 
     return router

@@ -242,15 +242,19 @@ class Peers:
         self._allowed = AllowedPeers(settings.peers)
         self._session: aiohttp.ClientSession | None = None
 
-    async def forward(self, request: Request, owner: str | None, wait_s: float = 0.0) -> Response:
+    async def forward(
+        self, request: Request, owner: str | None, wait_s: float = 0.0, *, with_body: bool = True
+    ) -> Response:
         """The owner's answer: JSON or a problem. Raises NotReady without an owner, or when no worker of ours answers.
 
+        with_body: of a route without a guard, the body has no limit, and may not be read.
         The owner checks no other token of a peer and never rate-limits it, so a 401 or 429 is ours, not the caller's.
         """
         if is_hop(request):
             raise NotReady("the owner of this key is moving")
+        body = await request.body() if with_body else b""
         try:
-            async with self._passed_on(request, owner, await request.body(), _timeout(wait_s)) as answer:
+            async with self._passed_on(request, owner, body, _timeout(wait_s)) as answer:
                 if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS):
                     raise NotReady(f"the owner {owner} does not accept us as its peer: {await _reason(answer)}")
                 if not _of_a_worker(answer):

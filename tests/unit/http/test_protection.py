@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -392,6 +393,24 @@ async def test_a_body_that_arrives_too_slowly_is_408(monkeypatch: pytest.MonkeyP
 
     status, body = await raw(BodyLimit(never, HeldBytes()), headers=[(b"content-length", b"5")])
     assert (status, body["code"]) == (408, "request.too_slow")
+
+
+@pytest.mark.parametrize("path", ["/readyz?key=ann", "/readyz?partition=1"])
+async def test_a_body_that_readiness_does_not_need_is_not_read_where_another_worker_answers(path: str) -> None:
+    """Whoever has no token may ask, and could fill the memory."""
+
+    read = list[bytes]()
+
+    async def body() -> AsyncIterator[bytes]:
+        read.append(b"{}")
+        yield read[-1]
+
+    owned_elsewhere = MemoryNode(TOPOLOGY, [])
+    owned_elsewhere.refuses = set(range(TOPOLOGY.partitions))
+    async with client_of(create_api(owned_elsewhere, routes)) as http:
+        answer = await http.request("GET", path, content=body())
+    assert (answer.status_code, answer.json()["code"], answer.headers["connection"]) == (503, "not_ready", "close")
+    assert not read
 
 
 @pytest.mark.parametrize("service", SERVICES)
