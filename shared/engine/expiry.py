@@ -17,6 +17,7 @@ from shared.engine.batch import WORKER_FAILURES, Batch
 from shared.engine.processors import Processor, ProjectionProcessor
 from shared.parking.parked import NO_CLOCK
 from shared.parking.parking import Parking
+from shared.runtime.logs import trace_of
 from shared.runtime.positions import Place
 from shared.tables import indexing
 from shared.tables.rows import Rows
@@ -63,8 +64,9 @@ class ExpiringProcessor(ProjectionProcessor):
             self._put(rows, key, None)
         except WORKER_FAILURES:
             raise
-        except Exception:  # a row that can't be read, or a bug of a join: no record is there to be parked
-            log.exception("a row that has expired stays", table=self.name, key=key.decode(errors="replace"))
+        except Exception as bug:  # a row that can't be read, or a bug of a join: no record is there to be parked
+            told = {"table": self.name, "key": key.decode(errors="replace")}
+            log.error("a row that has expired stays", exception=trace_of(bug), **told)
             return False
         return True
 

@@ -30,8 +30,9 @@ from shared.domain.outcomes import known, row_of
 from shared.domain.row import FAILED, TOO_LARGE, Codec, Outcome, Row
 from shared.domain.step import Step, failed, fingerprint, step
 from shared.engine.batch import WORKER_FAILURES, Batch, Refusal
-from shared.parking.parked import Failure
+from shared.parking.parked import BUG, Failure
 from shared.parking.parking import Parking
+from shared.runtime.logs import trace_of
 from shared.runtime.positions import Place
 from shared.tables.rows import Rows, put_all
 from shared.topology.join import Join
@@ -45,7 +46,6 @@ from shared.topology.topics import Table, Topic, outcomes_of
 
 log = structlog.get_logger(__name__)
 
-BUG = "processor.failed"
 BEHIND = Failure("behind", "an earlier record of this key is parked")
 
 
@@ -139,7 +139,8 @@ class Processor(ABC):
         except WORKER_FAILURES:
             raise
         except Exception as bug:
-            log.exception("a record can't be handled: its processor failed", processor=self.name, **_told_of(record))
+            told = {"exception": trace_of(bug), **_told_of(record)}
+            log.error("a record can't be handled: its processor failed", processor=self.name, **told)
             return Failure(BUG, _told(bug))
         return None
 

@@ -16,6 +16,7 @@ from shared.engine.batch import WORKER_FAILURES, Batch, Refusal
 from shared.engine.guards import LARGE_ROW_BYTES
 from shared.engine.processors import Joins, ProjectionProcessor, referred
 from shared.parking.parking import Parking
+from shared.runtime.logs import trace_of
 from shared.tables import indexing
 from shared.tables.rows import Rows
 from shared.topology.join import Join
@@ -112,9 +113,9 @@ class ReferenceProcessor(ProjectionProcessor):
             joined.put(showing, row)
         except WORKER_FAILURES:
             raise
-        except Exception:  # a row that can't be read, or a bug of a join: no record of it is there to be parked
+        except Exception as bug:  # a row that can't be read, or a bug of a join: no record of it is there to be parked
             told = {"table": join.table.name, "key": showing.decode(errors="replace")}
-            log.exception("a row stays as it was, though what it refers to has changed", **told)
+            log.error("a row stays as it was, though what it refers to has changed", exception=trace_of(bug), **told)
 
 
 def _entries(rows: Rows, field: str, key: bytes, last: bytes) -> Iterator[bytes]:

@@ -19,6 +19,7 @@ from shared.domain.personal import SEALED, personal_fields
 from shared.http.auth import caller_of
 from shared.http.node import Node
 from shared.http.problems import not_valid
+from shared.http.refusals import Forbidden
 from shared.parking.parked import Parked
 from shared.privacy.sealing import sealer
 from shared.topology.topics import Topic
@@ -32,6 +33,14 @@ def check_contents(request: Request, service: str, right: str) -> None:
     if (caller := caller_of(request)) is not None:
         caller.check_scope(f"{service}:{right}")
         caller.check_scope(f"{service}:any")
+
+
+def may_see_contents(request: Request, service: str) -> bool:
+    try:
+        check_contents(request, service, "read")
+    except Forbidden:
+        return False
+    return True
 
 
 class Corrections:

@@ -16,7 +16,7 @@ from shared.domain.row import Outcome, Row
 from shared.domain.step import fingerprint
 from shared.http.auth import caller_of
 from shared.http.commands import OUTCOME_RESPONSES, Preferences, preferred_wait_s, refused
-from shared.http.corrections import Corrections, check_contents
+from shared.http.corrections import Corrections, check_contents, may_see_contents
 from shared.http.lists import RESPONSES, ListQuery, Lists, Page
 from shared.http.node import Node
 from shared.http.paths import Segment
@@ -35,7 +35,10 @@ NOT_CORRECTED: dict[int | str, dict[str, Any]] = {
 
 
 class DeadLetter(BaseModel):
-    """A parked key. offset, code, reason, attempts: of its first record; behind: how many records wait behind it."""
+    """A parked key. offset, code, reason, attempts: of its first record; behind: how many records wait behind it.
+
+    reason: of a bug only its type, unless the caller may see contents of records.
+    """
 
     id: str
     processor: str
@@ -99,21 +102,29 @@ def letter_view(key: str, row: Row[Parked]) -> DeadLetter:
     return DeadLetter(id=key, **parked.model_dump(exclude={"behind", "pages", "paged"}), behind=parked.waiting)
 
 
+def without_contents(key: str, row: Row[Parked]) -> DeadLetter:
+    return letter_view(key, row).model_copy(update={"reason": row.state.reason_without_contents})
+
+
 def router(node: Node, peers: Peers) -> APIRouter:
     routes = APIRouter(prefix="/dead-letters", tags=["operations"])
     table, parking = node.topology.parked, node.topology.parking
     service, corrections = node.topology.service, Corrections(node)
-    listed = Lists(node, peers, table, letter_view, ListQuery)
+    whole, cut = (Lists(node, peers, table, view, ListQuery) for view in (letter_view, without_contents))
 
     @routes.get("", response_model=Page, responses=RESPONSES)
     async def list_dead_letters(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
         """Everything parked in this service."""
+        listed = whole if may_see_contents(request, service) else cut
         return await listed.page(request, query)
 
     @routes.get("/{letter_id}", response_model=DeadLetter, responses=UNKNOWN)
     async def get_dead_letter(request: Request, letter_id: Segment) -> Response:
         row = await found(request, letter_id)
-        return row if isinstance(row, Response) else JSONResponse(letter_view(letter_id, row).model_dump())
+        if isinstance(row, Response):
+            return row
+        view = letter_view if may_see_contents(request, service) else without_contents
+        return JSONResponse(view(letter_id, row).model_dump())
 
     @routes.get("/{letter_id}/record", response_model=ParkedRecord, responses=UNKNOWN | REMOVED)
     async def get_record(request: Request, letter_id: Segment) -> Response:

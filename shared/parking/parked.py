@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from shared.domain.envelope import occurred_in
-from shared.domain.row import RowCodec
+from shared.domain.row import FAILED, RowCodec
 
 _NOTED_ID = re.compile(r".*@([a-z0-9-]+\.[a-z0-9-]+\.v[0-9]+)", re.DOTALL)
 
+BUG = "processor.failed"
 PAGE_CODE = "page"
 _PAGE = "\x02"  # begins the ids of pages and of the note below, and no other
 NOTE_ID = f"{_PAGE}topics"
@@ -76,6 +77,11 @@ class Parked(BaseModel):
     behind: tuple[int, ...] = ()
     pages: tuple[int, ...] = ()
     paged: int = 0
+
+    @property
+    def reason_without_contents(self) -> str:
+        """Of a bug only its type: what it says may quote a record."""
+        return self.reason.partition(":")[0] if self.code in (BUG, FAILED) else self.reason
 
     @property
     def is_page(self) -> bool:

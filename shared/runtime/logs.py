@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging.config
 import sys
+import traceback
 from typing import Any
 
 import structlog
@@ -66,3 +67,8 @@ def _rendering(log_format: str) -> list[Processor]:
     if log_format == "console" or (log_format == "auto" and terminal):
         return [ConsoleRenderer(colors=terminal, exception_formatter=plain_traceback)]
     return [format_exc_info, JSONRenderer()]
+
+
+def trace_of(bug: Exception) -> str:
+    """Where it happened and its type, for `exception` in the log: what it says may quote a record."""
+    return "".join(traceback.format_tb(bug.__traceback__)) + type(bug).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -100,6 +101,19 @@ class Mute(Exception):
 
     def __str__(self) -> str:
         return cast(str, self.args[0])
+
+
+def test_the_log_has_where_a_bug_is_and_not_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That may quote the record."""
+    written = io.StringIO()
+    as_json = structlog.processors.JSONRenderer()
+    rendered = structlog.wrap_logger(structlog.WriteLogger(written), [structlog.processors.format_exc_info, as_json])
+    monkeypatch.setattr(processors, "log", rendered)
+    Fragile(bug=ValueError("4111-1111")).process(LOG, None, Batch("dead-letters"), _parking())
+    told = json.loads(written.getvalue().splitlines()[0])
+    assert "4111" not in written.getvalue()
+    assert "in handle" in told["exception"]
+    assert told["exception"].endswith("ValueError")
 
 
 @pytest.mark.parametrize(

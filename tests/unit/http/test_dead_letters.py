@@ -62,7 +62,9 @@ def command(type_: str, data: object, **more: object) -> bytes:
     return json.dumps(envelope | more).encode()
 
 
-def parked(node: MemoryNode, value: bytes | None, topic: str = COMMANDS.name) -> str:
+def parked(
+    node: MemoryNode, value: bytes | None, topic: str = COMMANDS.name, *, code: str = "message.bad", reason: str = "…"
+) -> str:
     """The URL of the dead letter of this record, which is in the log and was parked."""
     partition = node.partition(b"zoe")
     log = node.logs[Place(topic, partition)]
@@ -70,7 +72,7 @@ def parked(node: MemoryNode, value: bytes | None, topic: str = COMMANDS.name) ->
     offset = len(log) - 1
     id_ = f"accounts/{partition}/@{topic}@{offset}"
     about = {"processor": "accounts", "topic": topic, "partition": partition, "offset": offset}
-    row = Row(1, Parked(**about, code="message.bad", reason="…", attempts=1), {}, offset)
+    row = Row(1, Parked(**about, code=code, reason=reason, attempts=1), {}, offset)
     node._rows[TOPOLOGY.parked.name][partition][id_.encode()] = PARKED_CODEC.encode(row)
     return f"/dead-letters/{id_.replace('/', '%2F')}"
 
@@ -213,6 +215,25 @@ async def test_personal_text_is_never_written_as_it_is_and_what_was_sealed_stays
     kept = {"holder": sealed, "order_limit_cents": 1}
     assert (await http.post(f"{letter}/correct", json={"offset": offset, "data": kept, **BECAUSE})).status_code == 202
     assert corrected(node)["data"]["holder"] == sealed
+
+
+@pytest.mark.parametrize("code", ["processor.failed", "command.failed"])
+async def test_what_a_bug_says_is_for_whoever_may_see_contents(code: str, tmp_path: Path) -> None:
+    """It may quote the record; the kind of bug quotes nothing."""
+    issuer = DevIssuer(tmp_path)
+    node = MemoryNode(TOPOLOGY, processors_of(SERVICE), issuer_settings(tmp_path, TOPOLOGY.service))
+    said = f"ValueError: {NAME}: owes 12"
+    letter = parked(node, command("account.charge", GOOD), code=code, reason=said)
+    async with client_of(create_api(node, routes)) as http:
+
+        async def reasons(*scopes: str) -> tuple[str, str]:
+            headers = {"Authorization": f"Bearer {issuer.token(TOPOLOGY.service, scopes, 'olga')}"}
+            (listed,) = (await http.get("/dead-letters", headers=headers)).json()["items"]
+            return listed["reason"], (await http.get(letter, headers=headers)).json()["reason"]
+
+        assert await reasons("operations:read") == ("ValueError", "ValueError")
+        assert await reasons("operations:read", "accounts:read") == ("ValueError", "ValueError")
+        assert await reasons("operations:read", "accounts:read", "accounts:any") == (said, said)
 
 
 async def test_contents_are_for_whoever_may_see_anybodys_rows_and_the_token_says_who_asks(tmp_path: Path) -> None:
