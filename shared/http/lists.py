@@ -173,8 +173,8 @@ class Lists:
             return await self._page(request, query)
 
     async def _page(self, request: Request, query: ListQuery) -> Response:
-        query = self._opened(query)
         query._own = own_rows(request)
+        query = self._opened(query, is_hop(request))
         wanted = self._wanted(query)
         if is_hop(request):
             shares = await self._owned(wanted, query)
@@ -196,9 +196,10 @@ class Lists:
         partitions = [covered[partition].model_dump() for partition in sorted(covered)]
         return JSONResponse({"items": [each.body for each in found], "cursor": cursor, "partitions": partitions})
 
-    def _opened(self, query: ListQuery) -> ListQuery:
-        """With a cursor as workers send it to each other."""
-        if query.cursor is None or not is_sealed(query.cursor):
+    def _opened(self, query: ListQuery, is_hop: bool) -> ListQuery:
+        """With a cursor as workers send it to each other; they seal it for a caller that sees only its own rows."""
+        must_be_sealed = query._own is not None and not is_hop
+        if query.cursor is None or not (must_be_sealed or is_sealed(query.cursor)):
             return query
         try:
             cursor = self._seal.opened(query.cursor)
@@ -307,7 +308,8 @@ class Lists:
         scan = Scan(
             self._node, self._table, {each.partition for each in partitions}, _wanted(query, bounds, self._table)
         )
-        hits, frontier = scan.run(query.limit, lambda partition, key: self._matching(partition, key, query, bounds))
+        limit = query.limit if query._own is None else query.limit + 1  # that others' rows follow, it may not know
+        hits, frontier = scan.run(limit, lambda partition, key: self._matching(partition, key, query, bounds))
         found: dict[int, list[tuple[SortKey, BaseModel]]] = defaultdict(list)
         for place, partition, view in hits:
             found[partition].append((place, view))

@@ -192,9 +192,28 @@ async def test_a_cursor_does_not_tell_the_caller_of_anothers_order(
     for refused in ({"order": "id", "cursor": cursors[0]}, {"order": "phase", "cursor": cursors[0][:-8] + "AAAAAAA="}):
         answer = await http.get("/orders", params=refused, headers=bob)
         assert (answer.status_code, answer.json()["detail"][:13]) == (422, "query.cursor:")
+
+
+@pytest.mark.parametrize("order", ["id", "phase"])
+async def test_a_cursor_comes_only_if_more_of_the_callers_orders_follow(
+    http: httpx.AsyncClient, issuer: DevIssuer, order: str
+) -> None:
+    ann = bearer(issuer, "ann")
+    page = (await http.get("/orders", params={"order": order, "limit": 1}, headers=ann)).json()
+    assert ([item["order_id"] for item in page["items"]], page["cursor"]) == (["ann-1"], None)
+    assert (await http.post("/orders/zoe", json=order_of("ann"), headers=ann)).status_code == 201
+    for expected, is_last in (("ann-1", False), ("zoe", True)):
+        query: dict[str, Any] = {"order": order, "limit": 1} | ({"cursor": page["cursor"]} if page["cursor"] else {})
+        page = (await http.get("/orders", params=query, headers=ann)).json()
+        assert ([item["order_id"] for item in page["items"]], page["cursor"] is None) == ([expected], is_last)
+
+
+async def test_a_caller_cannot_make_a_cursor_at_anothers_order(http: httpx.AsyncClient, issuer: DevIssuer) -> None:
     plain = base64.urlsafe_b64encode(b"id\x00\x00a").decode()
-    of_before = await http.get("/orders", params={"cursor": plain}, headers=bob)
-    assert [item["order_id"] for item in of_before.json()["items"]] == ["bob-1"]
+    refused = await http.get("/orders", params={"cursor": plain}, headers=bearer(issuer, "bob"))
+    assert (refused.status_code, refused.json()["detail"]) == (422, "query.cursor: not a cursor of a list")
+    taken = await http.get("/orders", params={"cursor": plain}, headers=bearer(issuer, "clerk", "orders:any"))
+    assert [item["order_id"] for item in taken.json()["items"]] == ["ann-1", "bob-1"]
 
 
 async def test_an_outcome_is_its_callers_or_its_orders_owners(http: httpx.AsyncClient, issuer: DevIssuer) -> None:
