@@ -27,7 +27,8 @@ class Mail(Target):
     user, password  to sign in with; without a user nobody signs in.
     name, repeats, at_once, timeout_s, breaks_after, rests_s: as of every Target.
 
-    A reply of 5xx gives the effect up.
+    A reply of 5xx to the recipient or the text gives the effect up. One to the user or the sender is of all mails: the
+    effect is tried again.
     """
 
     host: str = field(kw_only=True)
@@ -64,8 +65,10 @@ class Mail(Target):
             smtp.send_message(message)
         except smtplib.SMTPRecipientsRefused as refused:
             raise _failure(*(code for code, _ in refused.recipients.values())) from refused
-        except smtplib.SMTPResponseException as refused:
+        except smtplib.SMTPDataError as refused:
             raise _failure(refused.smtp_code) from refused
+        except smtplib.SMTPResponseException as refused:  # all mails, such as for the password
+            raise CallFailed(f"SMTP {refused.smtp_code}") from refused
         finally:
             with suppress(OSError, smtplib.SMTPException):
                 smtp.quit()

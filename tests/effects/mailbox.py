@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from email import message_from_bytes
 from email.message import Message
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
+from types import MappingProxyType
 from typing import Self
 
 NO_SUCH = "nobody@example.org"
@@ -14,8 +16,10 @@ NO_SUCH = "nobody@example.org"
 class Mailbox(ThreadingTCPServer):
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self, answers: Mapping[bytes, str] = MappingProxyType({})) -> None:
+        """answers: by the command that gets it, in place of the usual one."""
         super().__init__(("127.0.0.1", 0), _Session)
+        self.answers = answers
         self.mails: list[Message] = []
 
     @property
@@ -37,7 +41,11 @@ class _Session(StreamRequestHandler):
     def handle(self) -> None:
         self._say("220 mailbox")
         while line := self.rfile.readline():
-            match line.split()[0].upper():
+            command = line.split()[0].upper()
+            if command in self.server.answers:
+                self._say(self.server.answers[command])
+                continue
+            match command:
                 case b"DATA":
                     self._say("354 go on")
                     lines = [*iter(self.rfile.readline, b".\r\n")]

@@ -109,3 +109,25 @@ def test_mail_that_can_never_be_delivered_is_refused_for_good(to: str) -> None:
             asyncio.run(mail.send("e-1", Content(target="mail", to=to, body="hello")))
         assert failed.value.final
         assert mailbox.mails == []
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason", "final"),
+    [
+        ({b"AUTH": "535 the password has changed"}, "SMTP 535", False),
+        ({b"AUTH": "530 not now"}, "SMTP 530", False),
+        ({b"MAIL": "530 sign in first"}, "SMTP 530", False),
+        ({b"RCPT": "450 the mailbox is busy"}, "SMTP 450", False),
+        ({b"DATA": "451 not now"}, "SMTP 451", False),
+        ({b"DATA": "554 this is no mail"}, "SMTP 554", True),
+    ],
+)
+def test_a_mail_is_given_up_for_what_it_is_and_not_for_what_the_sender_may(
+    answers: dict[bytes, str], reason: str, final: bool
+) -> None:
+    with Mailbox({b"EHLO": "250-mailbox\r\n250 AUTH PLAIN"} | answers) as mailbox:
+        port, user = mailbox.port, "shop" if b"AUTH" in answers else ""
+        mail = Mail("mail", host="127.0.0.1", port=port, tls=False, sender="shop@example.org", user=user)
+        with pytest.raises(CallFailed) as failed:
+            asyncio.run(mail.send("e-1", Content(target="mail", to="ann@example.org", body="hello")))
+    assert (str(failed.value), failed.value.final) == (reason, final)
