@@ -1,7 +1,7 @@
 """A table's committed changes as they happen, read from its changelog by any worker.
 
 One tailer reads a changelog for all streams of this worker. A stream that begins earlier reads what it has missed by a
-consumer of its own, of which there are few at once, and then goes on with the tailer.
+consumer of its own, of which few fetch at once, and then goes on with the tailer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 POLL_MS = 1_000
 POLL_RECORDS = 500
-REPLAYS = 4  # at once; the others wait, and each ends with its client, which may not stall
+REPLAYS = 4  # fetches at once of streams that read what they have missed
 REPLAY_FETCH_BYTES = 2**17  # for each partition
 WAITING_BYTES = 2**22  # of changes that a stream has not sent yet
 
@@ -89,9 +89,8 @@ class Changelogs:
         """Batches of changes, until the changelog can't be read any more, or too many wait."""
         try:
             if not follower.joined:
-                async with self._replays:
-                    async for changes in self._missed(tailer, follower, begins):
-                        yield changes
+                async for changes in self._missed(tailer, follower, begins):
+                    yield changes
             async for changes in follower.batches():
                 yield changes
         except (KafkaError, RowUnreadable) as failure:
@@ -109,25 +108,24 @@ class Changelogs:
                 reader.seek(tp, max(begins[p] + 1, starts[tp]))  # a reprocessed view has no older changes
             most = dict(tailer.next)
             while any([await reader.position(tp) < most[p] for p, tp in tps.items()]):
-                if changes := await _fetched(reader, tailer.codec, follower.key):
+                if changes := await self._fetched(reader, tailer.codec, follower.key):
                     yield changes
             reached = {p: await reader.position(tp) for p, tp in tps.items()}
             # from here to `join` without a pause, in which the tailer would go on
             rest = {p: max(reached[p], tailer.next[p]) for p in begins}
             follower.join({p: until - 1 for p, until in rest.items()})
             while any([await reader.position(tp) < rest[p] for p, tp in tps.items()]):
-                fetched = await _fetched(reader, tailer.codec, follower.key)
+                fetched = await self._fetched(reader, tailer.codec, follower.key)
                 if changes := [change for change in fetched if change.offset < rest[change.partition]]:
                     yield changes
         finally:
             await reader.stop()
 
-
-async def _fetched(reader: AIOKafkaConsumer, codec: Codec[Any], key: bytes | None) -> Sequence[Change]:
-    fetched = await reader.getmany(timeout_ms=POLL_MS, max_records=POLL_RECORDS)
-    return [
-        _change(record, codec) for records in fetched.values() for record in records if key is None or record.key == key
-    ]
+    async def _fetched(self, reader: AIOKafkaConsumer, codec: Codec[Any], key: bytes | None) -> Sequence[Change]:
+        async with self._replays:  # not while the client takes it, who may be slow
+            fetched = await reader.getmany(timeout_ms=POLL_MS, max_records=POLL_RECORDS)
+        records = (record for some in fetched.values() for record in some)
+        return [_change(record, codec) for record in records if key is None or record.key == key]
 
 
 def _change(record: Any, codec: Codec[Any]) -> Change:

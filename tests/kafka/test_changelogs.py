@@ -116,6 +116,20 @@ async def test_a_stream_that_takes_too_little_ends_and_the_others_go_on(
             assert [changes async for changes in slow.changes] == []
 
 
+async def test_streams_that_take_slowly_what_they_have_missed_keep_no_other_from_resuming(
+    topic: str, put: Callable[..., None], consumers: Consumers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes_module, "POLL_RECORDS", 1)
+    logs, decoded, written = Changelogs(consumers), cast(Any, Decoded()), [b"1", b"2", b"3"]
+    await asyncio.to_thread(put, *written)
+    async with AsyncExitStack() as open_:
+        for _ in range(changes_module.REPLAYS):
+            slow = await open_.enter_async_context(logs.read(topic, 2, decoded, FIRST))
+            assert await keys(slow, 1) == written[:1]
+        async with logs.read(topic, 2, decoded, FIRST) as another:
+            assert await keys(another, 3) == written
+
+
 class Picky(Decoded):
     """Reads any row but one."""
 
