@@ -14,6 +14,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from httptools import parse_url
 from mode import Service
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -28,6 +29,7 @@ HEAD_S = 10  # for the head of a request, from the first byte or the connection 
 CROWD = 64  # connections too many, which are kept to see if they are probes
 _TOO_LARGE = f"a request's head, or what is between the parts of its body, has more than {HEAD_BYTES} bytes"
 _HOST = "a request has one Host, by which a proxy may have gone (RFC 9112, 3.2); fix: send that header once"
+_NO_PATH = "the target of a request has a path (RFC 9112, 3.2); fix: put / behind the host"
 LINGER_S = 1  # to close before a client has sent all would reset the connection, and the answer might be lost
 IDLE_S = 75  # longer than gateways and clients keep a connection: one that closes first loses what they send meanwhile
 
@@ -159,8 +161,7 @@ class _Connection(HttpToolsProtocol):
         super().data_received(data)
         if self._held > HEAD_BYTES and not self._is_refused:
             self.send_400_response(_TOO_LARGE)
-        cycle: RequestResponseCycle | None = self.cycle  # uvicorn does not say that there is none at first
-        if cycle is not None and not cycle.response_complete:
+        if self._unanswered is not None:
             self._forget_head()
         elif self._head_due is None:
             self._await_head()
@@ -180,6 +181,8 @@ class _Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._held, self._is_head = 0, False
+        if not self.url.startswith(b"/") and parse_url(self.url).path is None:
+            raise ValueError(_NO_PATH)
         hosts = [name for name, _ in self.headers].count(b"host")
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
             raise ValueError(_HOST)
@@ -197,14 +200,27 @@ class _Connection(HttpToolsProtocol):
             raise ValueError(_TOO_LARGE)
 
     def send_400_response(self, msg: str) -> None:
-        """Tells what the parser's error says, of which uvicorn calls this: its own message is the same for all."""
+        """Tells what the parser's error says, of which uvicorn calls this: its own message is the same for all.
+
+        It never comes before or within the answer to an earlier request: then the connection ends after that.
+        """
+        self._is_refused = True
+        last = self._unanswered
+        if last is not None and (self.pipeline or last.response_started or not last.more_body):
+            last.keep_alive = False
+            return
         if error := sys.exception():
             msg = str(error.__context__ or error)  # what was raised above, or what the parser does not take
         answer = problem(400, "request.malformed", msg, headers={"Connection": "close"})
         head = b"".join(b"%b: %b\r\n" % each for each in answer.raw_headers)
         self.transport.write(b"HTTP/1.1 400 Bad Request\r\n%b\r\n%b" % (head, bytes(answer.body)))
-        self._is_refused = True
         self.loop.call_later(LINGER_S, self.transport.close)
+
+    @property
+    def _unanswered(self) -> RequestResponseCycle | None:
+        """The latest request whose head has come, until it is answered in full."""
+        last: RequestResponseCycle | None = self.cycle  # uvicorn does not say that there is none at first
+        return None if last is None or last.response_complete else last
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._places.leave(self)

@@ -61,11 +61,11 @@ ATTRIBUTES: dict[type, set[str]] = {
         "request_param_name",
     },
     HttpToolsProtocol: {
-        *("app", "client", "cycle", "headers", "loop", "parser", "send_400_response", "timeout_keep_alive_handler"),
-        "transport",
+        *("app", "client", "cycle", "headers", "loop", "parser", "pipeline", "send_400_response"),
+        *("timeout_keep_alive_handler", "transport", "url"),
     },
     ModelField: {"name", "validate"},
-    RequestResponseCycle: {"response_complete"},
+    RequestResponseCycle: {"keep_alive", "more_body", "response_complete", "response_started"},
     uvicorn.Server: {"config", "should_exit", "started"},
     GenerateJsonSchema: {"_config", "_named_required_fields_schema"},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import struct
 import subprocess
@@ -221,6 +222,26 @@ async def test_a_request_names_its_host_unless_it_is_older_than_that(version: by
 
 
 CHUNKED = b"POST /accounts/ann/charges HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("target", [b"http://a", b"http://a?b=c"])
+async def test_a_target_without_a_path_is_told_so(target: bytes) -> None:
+    line, rest = await last_answer(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % target)
+    assert line.startswith(b"HTTP/1.1 400 ")
+    assert b"fix: put / behind the host" in rest
+
+
+@pytest.mark.parametrize("before", [1, 2])
+@pytest.mark.parametrize("malformed", [b"GET / HTTP/1.1\r\n\r\n", b"\x00", CHUNKED + b"x"])
+async def test_a_refusal_does_not_overtake_the_answers_to_what_came_before(
+    before: int, malformed: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client would take it for one of them."""
+    monkeypatch.setattr(limits, "BODY_WITHIN_S", 0.0)
+    line, rest = await last_answer(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n" * before + malformed)
+    statuses = re.findall(rb"HTTP/1\.1 ([0-9]+)", line + rest)
+    assert statuses[:before] == [b"200"] * before
+    assert statuses[before:] == ([b"408"] if malformed.startswith(CHUNKED) else [])
 
 
 @pytest.mark.parametrize(
