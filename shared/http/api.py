@@ -136,7 +136,8 @@ def _protect(api: FastAPI, tokens: PeerTokens, buckets: Buckets, metrics: Reques
     api.add_middleware(RateLimit, buckets=buckets, spared=PROBES)
     api.add_middleware(PeerCalls, tokens=tokens, buckets=buckets)
     api.add_middleware(BugsAs500)
-    if settings.cors_origins:  # outside refusals, which a page could not read otherwise
+    if settings.cors_origins:
+        # outside refusals, which a page could not read otherwise; to refuse a preflight would cost what its answer does
         _open_to(api, settings.cors_origins.split(","))
     docs = frozenset({"/docs"}) if dev else frozenset()
     api.add_middleware(SecureHeaders, secure=not dev, docs=docs, page=f"{PAGE}/")
