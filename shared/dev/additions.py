@@ -15,7 +15,11 @@ _LINES = {
     LIST: '  - "{}/deploy/${{SERVICES_AS:-compose}}.yml"\n',
     SCRAPED: "      - {{names: [{}], type: A, port: 8000, refresh_interval: 5s}}\n",
 }
-_PORTS = re.compile(r"(?<=_PORTS:-)(\d+)-(\d+)(?=\})")
+_AFTER = {  # the last of these: a team lists what is its own below them
+    LIST: re.compile(r'^include:\n|^  - "\w+/deploy/.*\n', re.MULTILINE),
+    SCRAPED: re.compile(r"^    dns_sd_configs:\n|^      - \{names: .*\n", re.MULTILINE),
+}
+_PORTS = re.compile(r"(?<=_PORTS:-)(?:\d+-)?(\d+)(?=\})")
 _PORTS_A_SERVICE = 10
 _FIRST_PORT = 8100
 _PLAIN = {
@@ -57,13 +61,18 @@ def plain(service: str) -> dict[str, str]:
 def listed(root: Path, service: str) -> dict[str, str]:
     """The texts of the lists, with the service in them, of those that there are."""
     texts = {file: text for file in _LINES if (text := _text(root / file))}
-    return {file: text.replace(_NONE, "include:\n") + _LINES[file].format(service) for file, text in texts.items()}
+    return {file: _with(text.replace(_NONE, "include:\n"), file, service) for file, text in texts.items()}
+
+
+def _with(text: str, file: str, service: str) -> str:
+    end = max((found.end() for found in _AFTER[file].finditer(text)), default=len(text))
+    return text[:end] + _LINES[file].format(service) + text[end:]
 
 
 def with_ports(root: Path, compose: str) -> tuple[str, str]:
     """A service's compose.yml on host ports that no other has, and which they are."""
     texts = (path.read_text() for path in root.glob("services/*/deploy/compose.yml"))
-    taken = (int(last) for text in texts for _, last in _PORTS.findall(text))
+    taken = (int(last) for text in texts for last in _PORTS.findall(text))
     first = max(taken, default=_FIRST_PORT - 1) + 1
     ports = f"{first}-{first + _PORTS_A_SERVICE - 1}"
     return _PORTS.sub(ports, compose), ports

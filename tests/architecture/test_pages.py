@@ -17,7 +17,7 @@ NAMED = re.compile(r"\[`(\w+)`\]\(([^)\s]+\.py)\)")
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
-    links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
+    links = [link for link in LINK.findall(page.read_text()) if not re.match(r"[a-z]+:", link)]
     assert [link for link in links if not _exists(page, *link.partition("#")[::2])] == []
 
 
@@ -47,8 +47,10 @@ def test_every_scenario_that_is_named_exists() -> None:
 
 
 def _exists(page: Path, path: str, anchor: str) -> bool:
-    target = page.parent / path if path else page
-    return target.exists() and (not anchor or anchor in _anchors(target.read_text()))
+    target = (page.parent / path if path else page).resolve()
+    if not target.exists():
+        return any(target.is_relative_to(ROOT / each) for each in recorded(ROOT).own)  # a team may delete it
+    return not anchor or anchor in _anchors(target.read_text())
 
 
 def _anchors(text: str) -> set[str]:

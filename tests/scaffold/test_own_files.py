@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+
 import pytest
 
 from shared.dev.record import FILE
@@ -42,6 +45,7 @@ type = "forbidden"
 source_modules = ["services.commands"]
 forbidden_modules = ["urllib"]
 """
+HOSTS = (".ci", ".devcontainer", ".github", ".gitlab")
 
 
 @pytest.mark.long  # in short, each file by itself, in tests/unit/dev
@@ -70,3 +74,34 @@ def test_a_team_adds_commands_packages_and_rules_without_an_edit_of_the_template
         api.write("# TODO: ours\n")
     assert "FIX002" in checkout.run(BIN / "ruff", "check", "--no-cache", "services", expect=1)
     assert checkout.verb("whose", "--from", ".") == ""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_is_a_teams_own_may_be_otherwise_or_gone(checkout: Checkout) -> None:
+    """Its hosts and pages, how much memory a service has and on which port, and what else runs and is scraped."""
+    for name in ("parcels", "crates"):
+        checkout.verb("new-service", name, "--kind", "aggregate")
+    for folder in (*HOSTS, "services/crates/deploy"):
+        shutil.rmtree(checkout.root / folder)
+    (checkout.root / ".gitlab-ci.yml").unlink()
+    workflows = checkout.root / ".github" / "workflows"
+    workflows.mkdir(parents=True)
+    (workflows / "ours.yml").write_text(
+        "on: push\njobs: {ours: {runs-on: ours, steps: [{uses: actions/checkout@v5}]}}\n"
+    )
+    for page in ("AGENTS.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"):
+        (checkout.root / page).write_text("# Ours\n\nAsk [us](mailto:us@example.org).\n")
+    listed = {"compose.yml": "  - mail/compose.yml\n", "prometheus.yml": "  - {job_name: mail, static_configs: []}\n"}
+    for file, line in listed.items():
+        path = checkout.root / "services" / file
+        path.write_text(
+            "".join(each for each in path.read_text().splitlines(keepends=True) if "crates" not in each) + line
+        )
+    compose = checkout.root / "services" / "parcels" / "deploy" / "compose.yml"
+    composed = re.sub(r"(?<=_PORTS:-)\d+-\d+", "8300", compose.read_text())
+    compose.write_text(composed.replace("    ports:", "    mem_limit: 1g\n    ports:"))
+    assert "boxes, on host ports 8301-8310\n" in checkout.verb("new-service", "boxes", "--kind", "aggregate")
+    readme = ["tests/readme"] if (checkout.root / "tests" / "readme").exists() else []
+    fast = "not (broker or slow or spark or long or compose)"
+    checkout.pytest("-m", fast, "tests/architecture", "tests/unit/dev/test_observability.py", *readme)

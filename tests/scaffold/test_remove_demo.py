@@ -69,6 +69,7 @@ def test_the_skeleton_passes_every_check_and_its_tests(committed: Checkout) -> N
 
 
 def test_no_text_mentions_what_was_removed(committed: Checkout) -> None:
+    before = {page: _dead_links(page) for page in _pages(committed)}  # to what a team has deleted
     committed.verb("remove-demo", "--yes")
     gone = re.compile(
         r"\bdemo\b|(?:services[./]|(?:--like|start|stop|reprocess|group) )(?:inventory|orders|pickups|sales)\b"
@@ -82,10 +83,15 @@ def test_no_text_mentions_what_was_removed(committed: Checkout) -> None:
     }
     mentions = {path: gone.findall(text) for path, text in texts.items() if gone.search(text)}
     assert {path: found for path, found in mentions.items() if path not in ANY_VERB} == {}
-    pages = [page for page in committed.root.rglob("*.md") if "adr" not in page.parts]
-    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text())]
-    assert links
-    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
+    assert {page.name: dead for page in _pages(committed) if (dead := _dead_links(page) - before[page])} == {}
+
+
+def _pages(checkout: Checkout) -> list[Path]:
+    return [page for page in checkout.root.rglob("*.md") if "adr" not in page.parts]
+
+
+def _dead_links(page: Path) -> set[str]:
+    return {link for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()) if not (page.parent / link).exists()}
 
 
 def test_own_services_stay_and_those_that_lose_a_neighbour_are_named(committed: Checkout) -> None:
