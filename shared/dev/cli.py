@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from itertools import chain
+from traceback import extract_tb
 from typing import Any
 
 import typer
@@ -69,11 +70,27 @@ def _workers() -> Mapping[str, Sequence[str]]:
     return here.workers_of(here.join_up())
 
 
+def _add_own() -> None:
+    """Of services/commands.py, if it can be imported: one that is broken costs a team no other verb."""
+    file = CHECKOUT / "services" / "commands.py"
+    if not file.exists():
+        return
+    try:
+        own = import_module("services.commands").cli
+        get_group(own)
+    except Exception as error:  # whatever its modules raise
+        lines = [f"{each.filename}:{each.lineno}" for each in extract_tb(error.__traceback__)]
+        where = next((line for line in reversed(lines) if line.startswith(f"{file.parent}/")), str(file))
+        broken = f"{where} has an error, so verbs of your own are left out: {type(error).__name__}: {error}"
+        print(StageFailed(broken, "correct it"), file=sys.stderr)
+    else:
+        cli.add_typer(own)
+
+
 def main() -> None:
     """Runs the verb; an error that the operator can resolve is shown without a traceback."""
     try:
-        if (CHECKOUT / "services" / "commands.py").exists():
-            cli.add_typer(import_module("services.commands").cli)
+        _add_own()
         cli(prog_name="python3 dev.py", obj=_workers)
     except (OnefoldError, StageFailed) as error:
         sys.exit(str(error))

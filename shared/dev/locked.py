@@ -13,14 +13,18 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from shared.dev.locks import LOCKS, OWN
+from shared.dev.stages import StageFailed
 from shared.runtime.checkout import CHECKOUT
 
 _PIN = re.compile(r"^([\w.-]+)(?:==| @ )(\S+)", re.MULTILINE)
 
 
 def unlocked(root: Path) -> list[str]:
-    """What each lock lacks, such as `worker.lock has pydantic 2.14.3, and pyproject.toml wants pydantic>=3`."""
-    project, own = (tomllib.loads((root / file).read_text()) for file in ("pyproject.toml", OWN))
+    """What each lock lacks, such as `worker.lock has pydantic 2.14.3, and pyproject.toml wants pydantic>=3`.
+
+    Raises StageFailed.
+    """
+    project, own = (_read(root / file) for file in ("pyproject.toml", OWN))
     tables = {
         "--extra": project["project"]["optional-dependencies"],
         "--group": project["dependency-groups"],
@@ -29,6 +33,13 @@ def unlocked(root: Path) -> list[str]:
     return [
         line for lock, selection in LOCKS.items() for line in _unlocked(root, lock, list(_asked(tables, selection)))
     ]
+
+
+def _read(file: Path) -> Any:
+    try:
+        return tomllib.loads(file.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise StageFailed(f"{file} is no TOML: {error}", "correct it") from None
 
 
 def _asked(tables: Mapping[str, Mapping[str, Any]], selection: tuple[str, ...]) -> Iterator[Requirement]:
@@ -56,7 +67,10 @@ def _unlocked(root: Path, lock: str, asked: list[Requirement]) -> Iterator[str]:
 
 def main() -> None:
     """For `check`: exits with 1 when a lock is not as pyproject.toml says."""
-    found = unlocked(CHECKOUT)
+    try:
+        found = unlocked(CHECKOUT)
+    except StageFailed as failure:
+        sys.exit(str(failure))
     print("\n".join(found) or f"requirements/*.lock hold what pyproject.toml asks for, in {len(LOCKS)} files")
     sys.exit(1 if found else 0)
 

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from shared.dev.locks import OWN
 from shared.dev.record import FILE
 from tests.scaffold.checkout import BIN, Checkout
 from tests.scaffold.releases import commit
@@ -45,6 +46,12 @@ type = "forbidden"
 source_modules = ["services.commands"]
 forbidden_modules = ["urllib"]
 """
+BROKEN = {  # by what is said of it
+    "import typer\nfrom services import nowhere\n": "services/commands.py:2 has an error",
+    "def announce(:\n": "services/commands.py has an error",
+    "import typer\n": "has no attribute 'cli'",
+    "cli = None\n": "'NoneType' object",
+}
 HOSTS = (".ci", ".devcontainer", ".github", ".gitlab")
 
 
@@ -105,3 +112,17 @@ def test_what_is_a_teams_own_may_be_otherwise_or_gone(checkout: Checkout) -> Non
     readme = ["tests/readme"] if (checkout.root / "tests" / "readme").exists() else []
     fast = "not (broker or slow or spark or long or compose)"
     checkout.pytest("-m", fast, "tests/architecture", "tests/unit/dev/test_observability.py", *readme)
+
+
+def test_a_broken_file_of_a_teams_costs_it_only_what_is_in_that_file(checkout: Checkout) -> None:
+    for text, said in BROKEN.items():
+        (checkout.root / "services" / "commands.py").write_text(text)
+        told = checkout.verb("down")
+        assert said in told
+        assert "so verbs of your own are left out" in told
+        assert "\n  fix: correct it\n" in told
+        assert told.endswith("nothing was running\n")
+    with (checkout.root / OWN).open("a") as own:
+        own.write("[tool.ruff\n")
+    assert "pyproject.toml is no TOML" in checkout.run("python", "-m", "shared.dev.locked", expect=1)
+    assert "python3 dev.py lock" in checkout.run("python", "-c", "from shared.dev import checks; print(checks._STATIC)")
