@@ -54,7 +54,7 @@ def _command(first: str, *rest: str) -> str:
 
 def check_clean(root: Path, *options: str) -> None:
     """Raises StageFailed when git could not bring back what is here. options: of `git status`."""
-    status = ran(root, "status", "--porcelain", *options, ".")
+    status = ran(root, "status", "--porcelain", "--untracked-files=normal", *options, ".")  # whatever the user's is
     if status.returncode != 0:
         raise StageFailed(
             f"git cannot say what is committed here: {status.stderr.strip()}", "run `git init` and commit"

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.dev.git import check_clean
+from shared.dev.git import check_clean, git
+from shared.dev.stages import StageFailed
 from shared.runtime.checkout import found_services
 
 SERVICES = ("inventory", "orders", "pickups", "sales")
@@ -84,7 +85,11 @@ class Plan:
 def plan(root: Path) -> Plan:
     """Raises StageFailed when git could not bring back what is removed."""
     check_clean(root)
-    return planned(root)
+    found = planned(root)
+    ignored = git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", *found.gone).split("\0")
+    if kept := [path for path in ignored if path and "__pycache__" not in path]:
+        raise StageFailed(f"git ignores what would be removed: {', '.join(kept[:3])}", "move it elsewhere")
+    return found
 
 
 def planned(root: Path) -> Plan:

@@ -152,6 +152,16 @@ def test_uncommitted_changes_stop_remove_demo(change: str, whole: Checkout) -> N
     assert whole.files() == before
 
 
+def test_what_git_does_not_show_stops_remove_demo(whole: Checkout) -> None:
+    whole.run("git", "config", "status.showUntrackedFiles", "no")
+    (whole.root / "services" / "orders" / "notes.txt").touch()
+    assert "not committed: services/orders/notes.txt" in whole.verb("remove-demo", "--yes", expect=1)
+    (whole.root / ".git" / "info" / "exclude").write_text("notes.txt\n__pycache__\n")
+    assert "git ignores what would be removed: services/orders/notes.txt\n" in whole.verb("remove-demo", expect=1)
+    (whole.root / "services" / "orders" / "notes.txt").unlink()
+    assert "go on?" in whole.verb("remove-demo", expect=1, stdin="n\n")  # its __pycache__ may go
+
+
 def test_a_running_up_stops_remove_demo(whole: Checkout) -> None:
     """Its workers would run without their code, and `status` would not show them."""
     record = whole.root / ".onefold" / "up" / "running.json"
