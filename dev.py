@@ -72,7 +72,7 @@ python3 dev.py VERB [ARGUMENTS]
   new-project DIR NAME
            a project of your own: the engine with its tests, and no example
   remove-demo
-           removes the shop and what demonstrates it; accounts stays, to be copied
+           removes the shop and what demonstrates it; accounts stays, to be copied; --all removes it, too
   rename NAME
            another name for the project: distribution, Compose, images, headers, settings, metrics; --dry-run
   upgrade [TAG]

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 from shared.dev.additions import forget
 from shared.dev.git import check_clean, git
 from shared.dev.record import recorded, remember
-from shared.dev.remove_demo import carry_out, planned, tests_of
+from shared.dev.remove_demo import Plan, carry_out, planned
 from shared.dev.stages import StageFailed
 from shared.dev.template import remember_source
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _EXAMPLE = "accounts"
-_ITS_TESTS = (  # which name it, and do not import it
-    "tests/scaffold/test_rename.py",
-    "tests/scaffold/test_upgrade.py",
-    "tests/sinks/test_cli.py",
+EXAMPLE = (
+    "services/accounts",
+    "tests/unit/accounts",
+    *("tests/scaffold/test_rename.py", "tests/scaffold/test_upgrade.py", "tests/sinks/test_cli.py"),  # they name it
 )
 _COMPOSED = "compose.cluster.yml", "compose.secure.yml", "docker-compose.yml"
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+)(?:#[^)]*)?\)")
@@ -78,27 +77,24 @@ def new_project(root: Path, folder: Path, name: str) -> str:
 
 def begin(root: Path, name: str) -> None:
     """Makes a checkout of the template a project with no service. `upgrade` does it again in other releases."""
-    carry_out(planned(root))
-    of_it = [root / each for each in _ITS_TESTS]
-    example = [root / "services" / _EXAMPLE, root / "tests" / "unit" / _EXAMPLE]
-    _remove([*of_it, *tests_of(root, [*example, *of_it])])
-    forget(root, _EXAMPLE)
+    remove_examples(root, planned(root, EXAMPLE))
     (root / "README.md").write_text(_README.format(name=name))
     for file in _COMPOSED:
         path = root / file
         path.write_text(path.read_text().replace("\nname: onefold", f"\nname: {name}", 1))
-    for page in root.glob("docs/**/*.md"):
+
+
+def remove_examples(root: Path, plan: Plan) -> None:
+    """As planned, accounts among it, with its lines in the lists and the links to it."""
+    carry_out(plan)
+    forget(root, _EXAMPLE)
+    for page in [*root.glob("*.md"), *root.glob("docs/**/*.md")]:
         page.write_text(_without_dead_links(page))
 
 
 def _without_dead_links(page: Path) -> str:
     """Their words stay."""
     return _LINK.sub(lambda link: link[0 if (page.parent / link[2]).exists() else 1], page.read_text())
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)
 
 
 def _commit(folder: Path, message: str) -> None:

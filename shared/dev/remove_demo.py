@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +60,7 @@ _EDITS = (
     ("shared/dev/cli.py", r'^    "shared\.dev\.verbs\.shop": .*\n', ""),
     ("shared/dev/replay.py", r"^from shared\.dev import new_project, remove_demo\n", ""),
     ("shared/dev/replay.py", r'^        case \{"verb": "new-project".*\n.*\n', ""),
-    ("shared/dev/replay.py", r'^        case \{"verb": "remove-demo"\}:\n.*\n', ""),
+    ("shared/dev/replay.py", r'^        case \{"verb": "remove-demo".*\n.*\n', ""),
     ("shared/dev/stack.py", r"the demo, ", ""),
     ("shared/dev/embedded.py", r"the demo, ", ""),
     ("tests/architecture/test_doors.py", _ENTRY, ""),
@@ -82,18 +82,18 @@ class Plan:
     dependent: tuple[str, ...]
 
 
-def plan(root: Path) -> Plan:
-    """Raises StageFailed when git could not bring back what is removed."""
+def plan(root: Path, also: Iterable[str] = ()) -> Plan:
+    """Raises StageFailed when git could not bring back what is removed. also: other paths to remove."""
     check_clean(root)
-    found = planned(root)
+    found = planned(root, also)
     ignored = git(root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--", *found.gone).split("\0")
     if kept := [path for path in ignored if path and "__pycache__" not in path]:
         raise StageFailed(f"git ignores what would be removed: {', '.join(kept[:3])}", "move it elsewhere")
     return found
 
 
-def planned(root: Path) -> Plan:
-    gone = [path for name in (*_FOLDERS, *_FILES) if (path := root / name).exists()]
+def planned(root: Path, also: Iterable[str] = ()) -> Plan:
+    gone = [path for name in (*_FOLDERS, *_FILES, *also) if (path := root / name).exists()]
     gone += tests_of(root, gone)
     edited, missed = _edited(root, gone)
     return Plan(tuple(gone), edited, tuple(missed), tuple(_dependent(root)))

@@ -33,6 +33,8 @@ def redo(root: Path, step: Step) -> None:
             new_project.begin(root, name)
         case {"verb": "rename", "name": name}:
             rename_again(root, name)
+        case {"verb": "remove-demo", "all": _}:
+            new_project.remove_examples(root, remove_demo.planned(root, new_project.EXAMPLE))
         case {"verb": "remove-demo"}:
             remove_demo.carry_out(remove_demo.planned(root))
         case _:

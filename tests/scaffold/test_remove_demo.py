@@ -60,6 +60,21 @@ def test_the_skeleton_can_be_imported_with_all_its_tests(committed: Checkout) ->
 
 
 @pytest.mark.slow
+def test_all_examples_can_be_removed(committed: Checkout) -> None:
+    """As in a new project, whose tests pass: what is left is the same, but for names and the README."""
+    committed.verb("new-project", str(committed.root.parent / "new"), "onefold")
+    committed.verb("remove-demo", "--all", "--yes")
+    assert found_services(committed.root) == []
+    assert "include: []\n" in (committed.root / "services" / "compose.yml").read_text()
+    once, redone = committed.files(), Checkout(committed.root.parent / "new").files()
+    paths = [{path for path in files if not path.startswith(".git/")} for files in (once, redone)]
+    assert paths[0] == paths[1]
+    assert {path for path in paths[0] if once[path] != redone[path]} == {"README.md", "onefold.toml"}
+    assert 'verb = "remove-demo"\nall = "accounts"\n' in once["onefold.toml"].decode()
+    committed.pytest("-k", "link or listed or host or compose", "tests/architecture")
+
+
+@pytest.mark.slow
 @pytest.mark.long  # the fast tests of a whole checkout
 @pytest.mark.timeout(5400)
 def test_the_skeleton_passes_every_check_and_its_tests(committed: Checkout) -> None:

@@ -41,20 +41,24 @@ def new_project_(
 
 
 @cli.command("remove-demo")
-def remove_demo_(yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False) -> None:
+def remove_demo_(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Accounts, too, with each test that needs it.")] = False,
+) -> None:
     """Remove the shop and what demonstrates it; accounts stays, as you can copy it."""
     if local_stack.running(local_stack.ROOT):
         raise StageFailed("`up` runs services that would be removed", "end it first: python3 dev.py down")
-    plan = remove_demo.plan(CHECKOUT)
+    plan = remove_demo.plan(CHECKOUT, new_project.EXAMPLE if all_ else ())
     print("\n".join(f"remove  {path.relative_to(CHECKOUT)}" for path in plan.gone))
     print("\n".join(f"edit    {path.relative_to(CHECKOUT)}" for path in plan.edited))
     print("".join(f"note    services/{service} names topics that are removed\n" for service in plan.dependent), end="")
     if not yes:
         typer.confirm("go on?", abort=True)
-    remove_demo.carry_out(plan)
-    record.remember(CHECKOUT, "remove-demo")
+    new_project.remove_examples(CHECKOUT, plan) if all_ else remove_demo.carry_out(plan)
+    record.remember(CHECKOUT, "remove-demo", all="accounts" if all_ else None)
     print("".join(f"look at {name}: it is not as it was\n" for name in plan.missed), end="")
-    topics = f"({'|'.join(remove_demo.SERVICES)})[.-].*"
+    services = [*remove_demo.SERVICES, *(["accounts"] if all_ else [])]
+    topics = f"({'|'.join(services)})[.-].*"
     print(f"note    their topics stay on brokers: python3 dev.py kafka topics --delete --topic '{topics}'")
     print("note    those of `up` are in .onefold/up, with all others: rm -r .onefold/up")
     print("try     python3 dev.py test")
