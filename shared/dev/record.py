@@ -29,10 +29,10 @@ class Record:
     own: tuple[str, ...]
 
 
-def recorded(root: Path) -> Record:
-    """Raises StageFailed when the file does not say it."""
+def recorded(root: Path, text: str | None = None) -> Record:
+    """text: by default, what is in the file. Raises StageFailed when it does not say it."""
     try:
-        found = tomllib.loads((root / FILE).read_text())
+        found = tomllib.loads(text or (root / FILE).read_text())
         own = [*found["paths"]["yours"], *found["paths"]["both"]]
         version_of(found["release"])
     except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as error:

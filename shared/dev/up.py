@@ -106,7 +106,10 @@ def stop_workers(root: Path, service: str) -> list[str]:
 
 def stop_worker(root: Path, service: str, url: str) -> str:
     """Ends one worker on this machine, of `up` until `start_workers`; returns its URL. Raises StageFailed."""
-    kept, port = running(root), urlsplit(url).port
+    try:
+        kept, port = running(root), urlsplit(url).port
+    except ValueError as error:
+        raise StageFailed(f"{url} is no address: {error}", "name one as `status` shows it") from None
     if kept is not None and url in _urls(kept, service):
         _resting(root).mkdir(exist_ok=True)
         _resting(root, f"{service}.{port}").touch()

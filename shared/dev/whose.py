@@ -22,7 +22,7 @@ def edited(root: Path) -> list[str]:
 
     Raises StageFailed when this clone does not have the release.
     """
-    record = recorded(root)
+    record = recorded(root, ran(root, "show", f"HEAD:./{FILE}").stdout)  # of what is committed, too
     if not (pristine := _tree_at(root, release_at(record.release))):
         fix = "python3 dev.py whose --from PATH-OR-URL, of the template"
         raise StageFailed(f"this clone does not have {record.release}, to compare with", fix)

@@ -246,6 +246,11 @@ def test_a_worker_that_is_not_here_is_not_stopped(url: str, tmp_path: Path) -> N
         local_stack.stop_worker(tmp_path, "accounts", url)
 
 
+def test_what_is_no_address_is_not_stopped(tmp_path: Path) -> None:
+    with pytest.raises(StageFailed, match="99999 is no address: Port out of range"):
+        local_stack.stop_worker(tmp_path, "accounts", "http://127.0.0.1:99999")
+
+
 def test_down_has_nothing_to_do_where_nothing_runs(tmp_path: Path) -> None:
     assert not local_stack.down(tmp_path)
 

@@ -30,14 +30,14 @@ def template(releases: Checkout, tmp_path: Path) -> Checkout:
 def test_a_new_project_is_empty_and_gets_services(
     template: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ours = Checkout(tmp_path / "our own")
     (tmp_path / "ignored").write_text("vendor/\n*.lock\n")
     (tmp_path / "user").write_text(f"[core]\n\texcludesFile = {tmp_path / 'ignored'}\n")
-    ours = Checkout(tmp_path / "ours")
     with monkeypatch.context() as user:
         user.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "user"))
         said = template.verb("new-project", str(ours.root), "ticket-office")
         assert ours.run("git", "status", "--short", "--ignored") == ""  # its first commit is all of it
-    assert f"from {OLD[0]}; its first commit is yours" in said
+    assert f"from {OLD[0]}; its first commit is yours\nnext     cd '{ours.root}'\n" in said
     assert found_services(ours.root) == []
     assert ours.run("git", "log", "--format=%s").splitlines() == ["Begin ticket-office"]
     assert ours.run("git", "status", "--short") == ""

@@ -52,14 +52,16 @@ def test_a_renamed_project_shares_nothing_in_compose_with_one_that_is_not(cloned
     assert on_the_machine(cloned) == {name.replace("onefold", "ticket-office") for name in before}
 
 
-def test_only_what_names_data_keeps_the_old_name(cloned: Checkout) -> None:
+def test_only_what_names_data_keeps_the_old_name(releases: Checkout, cloned: Checkout) -> None:
     compose = cloned.root / "docker-compose.yml"
     compose.write_text(compose.read_text().replace("name: onefold", "name: ours"))
     commit(cloned)
     before = tracked(cloned)
     assert rename(cloned.root, "ticket-office", dry_run=True)["Onefold-Position"] == "Ticket-Office-Position"
     assert tracked(cloned) == before
+    edited = cloned.verb("whose", "--from", str(releases.root))
     rename(cloned.root, "ticket-office", dry_run=False)
+    assert cloned.verb("whose") == edited == "docker-compose.yml\n"  # none of what is not committed yet
     commit(cloned)
     assert left(cloned) == []
     assert tomllib.loads((cloned.root / "pyproject.toml").read_text())["project"]["name"] == "ticket-office"

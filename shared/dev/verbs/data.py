@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -57,7 +58,7 @@ def import_(
         raise StageFailed("`up` runs, and its broker's files are to be written", "python3 dev.py down")
     cut = fill(declaration, here.topologies(), folder, local_stack.ROOT, until)
     if cut is not None:
-        print(f"next     {cut.at[0]}@{cut.at[1]}: `python3 dev.py import {folder} --next` sends it")
+        print(f"next     {cut.at[0]}@{cut.at[1]}: `python3 dev.py import {quote(str(folder))} --next` sends it")
     print(f"try      python3 dev.py up {service}")
 
 

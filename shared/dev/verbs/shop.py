@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -36,7 +37,7 @@ def new_project_(
     """Make a project of your own of what is committed here: the engine with its tests, and no example."""
     release = new_project.new_project(CHECKOUT, folder.resolve(), name)
     print(f"created  {folder}, from {release}; its first commit is yours")
-    print(f"next     cd {folder}")
+    print(f"next     cd {quote(str(folder))}")
     print("         python3 dev.py new-service NAME --kind aggregate")
 
 
