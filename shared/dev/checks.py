@@ -44,7 +44,7 @@ class Verdict:
 def _has_doors() -> bool:
     try:
         return "importlinter" in tomllib.loads((CHECKOUT / OWN).read_text()).get("tool", {})
-    except tomllib.TOMLDecodeError:
+    except (OSError, ValueError):
         return False  # the locks' check says so
 
 

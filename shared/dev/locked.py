@@ -38,8 +38,8 @@ def unlocked(root: Path) -> list[str]:
 def _read(file: Path) -> Any:
     try:
         return tomllib.loads(file.read_text())
-    except tomllib.TOMLDecodeError as error:
-        raise StageFailed(f"{file} is no TOML: {error}", "correct it") from None
+    except (OSError, ValueError) as error:
+        raise StageFailed(f"{file} can't be read as TOML: {error}", "correct it, or take it back from git") from None
 
 
 def _asked(tables: Mapping[str, Mapping[str, Any]], selection: tuple[str, ...]) -> Iterator[Requirement]:

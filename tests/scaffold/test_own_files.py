@@ -122,7 +122,9 @@ def test_a_broken_file_of_a_teams_costs_it_only_what_is_in_that_file(checkout: C
         assert "so verbs of your own are left out" in told
         assert "\n  fix: correct it\n" in told
         assert told.endswith("nothing was running\n")
-    with (checkout.root / OWN).open("a") as own:
-        own.write("[tool.ruff\n")
-    assert "pyproject.toml is no TOML" in checkout.run("python", "-m", "shared.dev.locked", expect=1)
-    assert "python3 dev.py lock" in checkout.run("python", "-c", "from shared.dev import checks; print(checks._STATIC)")
+    own = checkout.root / OWN
+    for break_ in (lambda: own.write_text("[tool.ruff\n"), own.unlink):
+        break_()
+        assert f"{own} can't be read as TOML: " in checkout.run("python", "-m", "shared.dev.locked", expect=1)
+        checks = checkout.run("python", "-c", "from shared.dev import checks; print(checks._STATIC)")
+        assert "python3 dev.py lock" in checks
